@@ -1,0 +1,3 @@
+//! An edge proxy for fleets of vLLM engines.
+
+pub mod retry;

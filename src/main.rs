@@ -1,0 +1,3 @@
+//! The `vllm-pingora` command.
+
+fn main() {}
