@@ -38,13 +38,17 @@ impl Default for RetryValues {
 #[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
 pub enum RetryConfigError {
     /// `max_retries` is below two or does not fit 32 bits.
-    #[error("max_retries: {0} is not accepted; it counts all attempts, the first included, and must be between 2 and 4294967295")]
+    #[error(
+        "max_retries: {0} is not accepted; it counts all attempts, the first included, and must be between 2 and 4294967295"
+    )]
     MaxRetries(u64),
     /// `initial_backoff_ms` is zero.
     #[error("initial_backoff_ms: {0} is not accepted; it must be at least 1")]
     InitialBackoff(u64),
     /// `max_backoff_ms` is shorter than `initial_backoff_ms`.
-    #[error("max_backoff_ms: {longest} is shorter than initial_backoff_ms ({first}); it must be at least as long")]
+    #[error(
+        "max_backoff_ms: {longest} is shorter than initial_backoff_ms ({first}); it must be at least as long"
+    )]
     Reversed {
         /// `initial_backoff_ms` as given.
         first: u64,
@@ -146,5 +150,130 @@ impl RetryConfig {
     /// Half-width of the jitter as a share of the backoff; in `[0, 1]`.
     pub fn jitter_factor(&self) -> f64 {
         self.jitter_factor
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_defaults_are_valid() {
+        assert!(RetryConfig::try_new(RetryValues::default()).is_ok());
+    }
+
+    #[test]
+    fn each_setting_names_its_own_mistake() {
+        let base = RetryValues::default();
+        let cases = [
+            (
+                RetryValues {
+                    max_retries: 0,
+                    ..base
+                },
+                "max_retries",
+            ),
+            (
+                RetryValues {
+                    max_retries: 1,
+                    ..base
+                },
+                "max_retries",
+            ),
+            (
+                RetryValues {
+                    max_retries: 4_294_967_297,
+                    ..base
+                },
+                "max_retries",
+            ),
+            (
+                RetryValues {
+                    initial_backoff_ms: 0,
+                    ..base
+                },
+                "initial_backoff_ms",
+            ),
+            (
+                RetryValues {
+                    max_backoff_ms: 49,
+                    ..base
+                },
+                "max_backoff_ms",
+            ),
+            (
+                RetryValues {
+                    backoff_multiplier: 0.5,
+                    ..base
+                },
+                "backoff_multiplier",
+            ),
+            (
+                RetryValues {
+                    backoff_multiplier: f64::INFINITY,
+                    ..base
+                },
+                "backoff_multiplier",
+            ),
+            (
+                RetryValues {
+                    backoff_multiplier: f64::NAN,
+                    ..base
+                },
+                "backoff_multiplier",
+            ),
+            (
+                RetryValues {
+                    jitter_factor: -0.1,
+                    ..base
+                },
+                "jitter_factor",
+            ),
+            (
+                RetryValues {
+                    jitter_factor: 1.5,
+                    ..base
+                },
+                "jitter_factor",
+            ),
+            (
+                RetryValues {
+                    jitter_factor: f64::NAN,
+                    ..base
+                },
+                "jitter_factor",
+            ),
+        ];
+        for (values, key) in cases {
+            let errors = RetryConfig::try_new(values).unwrap_err();
+            assert_eq!(errors.len(), 1, "{values:?}");
+            assert_eq!(errors[0].key(), key);
+            assert!(errors[0].to_string().starts_with(&format!("{key}: ")));
+        }
+    }
+
+    #[test]
+    fn all_mistakes_are_reported_at_once() {
+        let errors = RetryConfig::try_new(RetryValues {
+            max_retries: 1,
+            initial_backoff_ms: 0,
+            max_backoff_ms: 0,
+            backoff_multiplier: 0.0,
+            jitter_factor: 2.0,
+        })
+        .unwrap_err();
+        assert_eq!(errors.len(), 4);
+    }
+
+    #[test]
+    fn the_bounds_themselves_are_accepted() {
+        let edge = RetryConfig::try_new(RetryValues {
+            max_retries: 2,
+            initial_backoff_ms: 1,
+            max_backoff_ms: 1,
+            backoff_multiplier: 1.0,
+            jitter_factor: 1.0,
+        });
+        assert!(edge.is_ok());
     }
 }
