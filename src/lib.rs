@@ -1,4 +1,8 @@
 //! An edge proxy for fleets of vLLM engines.
 
+pub mod api_error;
+pub mod edge;
 pub mod engines;
+pub mod request;
 pub mod retry;
+pub mod routing;

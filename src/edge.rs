@@ -1,0 +1,21 @@
+//! The client's side of the proxy: connections in, requests to Pingora's proxy, connections kept.
+//!
+//! Pingora's own server loop reads a request head with a timeout per read, buffers 64 KiB of a
+//! body for a retry and sends a response head on as soon as it comes. A router in front of LLM
+//! engines needs a deadline for the whole head, bodies of any size and framing replayed, and the
+//! head held until the first token. So this module stands between the listener and Pingora's
+//! proxy:
+//!
+//! - [`head`] reads and judges a request head, byte by byte;
+//! - [`ClientSession`](session) wraps the client's connection for one request: it keeps the body
+//!   for every attempt and holds the response head back;
+//! - [`Exchange`] is what the wrapper and the proxy's hooks share while a request runs;
+//! - [`Edge`] is the application a listener serves.
+
+mod connection;
+mod exchange;
+pub mod head;
+mod session;
+
+pub use connection::{Edge, EdgeOptions};
+pub use exchange::{Exchange, Patience, Silence};

@@ -1,0 +1,318 @@
+//! A client's connection, from accept to close.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::BytesMut;
+use pingora_core::apps::{HttpServerApp, HttpServerOptions, ReusedHttpStream, ServerApp};
+use pingora_core::protocols::Stream;
+use pingora_core::protocols::http::ServerSession;
+use pingora_core::protocols::l4::stream::Stream as L4Stream;
+use pingora_core::server::ShutdownWatch;
+use pingora_http::ResponseHeader;
+use pingora_proxy::{HttpProxy, ProxyHttp};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::time::timeout;
+
+use super::exchange::{Exchange, Patience};
+use super::head;
+use super::session::ClientSession;
+use crate::api_error::ApiError;
+
+/// What an HTTP/2 client with prior knowledge sends first (RFC 9113 section 3.4).
+const H2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+/// How long a connection that is being closed is still read from in all, so that the answer
+/// reaches a client which is still sending.
+const LINGER: Duration = Duration::from_secs(30);
+/// The longest silence of the client in that time.
+const LINGER_SILENCE: Duration = Duration::from_secs(5);
+
+/// What a client's connection may do, and how requests on it are treated.
+#[derive(Clone, Debug)]
+pub struct EdgeOptions {
+    /// From the first byte of a request head to its last.
+    pub header_timeout: Duration,
+    /// The longest silence while a request body is read.
+    pub body_timeout: Duration,
+    /// How long a connection may stay open without a request.
+    pub client_keepalive: Duration,
+    /// Whether HTTP/2 with prior knowledge is accepted.
+    pub h2c: bool,
+    /// Whether the response head waits for the first body byte, so that an engine that dies
+    /// before it can still be replaced.
+    pub hold_head: bool,
+    /// How long engines may be silent.
+    pub patience: Patience,
+}
+
+/// The application behind a public listener: reads requests and hands them to Pingora's proxy.
+pub struct Edge<P> {
+    proxy: Arc<HttpProxy<P>>,
+    options: EdgeOptions,
+    h2_options: HttpServerOptions,
+}
+
+impl<P> std::fmt::Debug for Edge<P> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Edge")
+            .field("options", &self.options)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<P> Edge<P>
+where
+    P: ProxyHttp + Send + Sync + 'static,
+    P::CTX: Send + Sync,
+{
+    /// Serves requests through `proxy`.
+    pub fn new(proxy: HttpProxy<P>, options: EdgeOptions) -> Self {
+        let mut h2_options = HttpServerOptions::default();
+        h2_options.h2c = true;
+        h2_options.h2_idle_timeout = Some(options.client_keepalive);
+        Self {
+            proxy: Arc::new(proxy),
+            options,
+            h2_options,
+        }
+    }
+
+    /// Serves one request whose head has been read, and returns the session if the connection can
+    /// carry another one.
+    async fn serve(
+        &self,
+        mut session: ServerSession,
+        client: Option<SocketAddr>,
+        shutdown: &ShutdownWatch,
+    ) -> Option<ServerSession> {
+        session.set_read_timeout(Some(self.options.body_timeout));
+        session.set_pipelining_enabled(true);
+        if *shutdown.borrow() {
+            session.set_keepalive(None);
+        }
+        let exchange = Arc::new(Exchange::new(
+            client,
+            self.options.patience,
+            self.options.hold_head,
+        ));
+        let wrapped = ClientSession::new(session, Arc::clone(&exchange));
+        let wrapped = ServerSession::new_custom(Box::new(wrapped));
+        Arc::clone(&exchange)
+            .scope(self.proxy.process_new_http(wrapped, shutdown))
+            .await;
+        let (session, complete) = exchange.take_back()?;
+        complete.then_some(session)
+    }
+
+    /// Serves HTTP/1 requests one after the other until the connection ends.
+    async fn serve_h1(
+        &self,
+        mut stream: Stream,
+        mut early: BytesMut,
+        client: Option<SocketAddr>,
+        shutdown: &ShutdownWatch,
+    ) {
+        loop {
+            if early.is_empty() && !self.await_request(&mut stream, &mut early, shutdown).await {
+                return;
+            }
+            let head = timeout(
+                self.options.header_timeout,
+                head::read(&mut stream, &mut early),
+            );
+            let refusal = match head.await {
+                Ok(Ok(Some(_))) => None,
+                Ok(Ok(None)) => return,
+                Ok(Err(refusal)) => Some(refusal),
+                Err(_) => Some(ApiError::request_timeout(
+                    "the request head did not arrive in time",
+                )),
+            };
+            if let Some(refusal) = refusal {
+                return refuse(stream, &refusal).await;
+            }
+            let mut session = ServerSession::new_http1(stream);
+            session.set_pipelined_prefix(std::mem::take(&mut early));
+            if let Err(error) = session.read_request().await {
+                log::debug!("a request head was refused: {error}");
+                let refusal = ApiError::invalid_request("the request head is malformed");
+                if let Some(stream) = into_stream(session) {
+                    refuse(stream, &refusal).await;
+                }
+                return;
+            }
+            let Some(mut session) = self.serve(session, client, shutdown).await else {
+                return;
+            };
+            if !session.is_body_done() {
+                if let Some(stream) = into_stream(session) {
+                    linger(stream).await;
+                }
+                return;
+            }
+            let Ok(Some(reusable)) = session.finish().await else {
+                return;
+            };
+            let (next, prefix) = reusable.into_parts();
+            stream = next;
+            early = prefix.unwrap_or_default();
+        }
+    }
+
+    /// Whether the connection opens with the preface of HTTP/2; reads as much as that takes.
+    async fn is_h2(&self, stream: &mut Stream, early: &mut BytesMut) -> bool {
+        let preface = async {
+            while early.len() < H2_PREFACE.len() && H2_PREFACE.starts_with(early) {
+                if stream.read_buf(early).await.unwrap_or(0) == 0 {
+                    break;
+                }
+            }
+        };
+        let _ = timeout(self.options.header_timeout, preface).await;
+        early.starts_with(H2_PREFACE)
+    }
+
+    /// Waits for the first byte of a request; `false` when none will come.
+    async fn await_request(
+        &self,
+        stream: &mut Stream,
+        early: &mut BytesMut,
+        shutdown: &ShutdownWatch,
+    ) -> bool {
+        let mut shutdown = shutdown.clone();
+        tokio::select! {
+            biased;
+            read = timeout(self.options.client_keepalive, stream.read_buf(early)) => {
+                matches!(read, Ok(Ok(n)) if n > 0)
+            }
+            _ = shutdown.wait_for(|down| *down) => false,
+        }
+    }
+}
+
+/// Answers a request that has no session, and closes.
+async fn refuse(mut stream: Stream, refusal: &ApiError) {
+    log::info!("refused a request before routing: {refusal}");
+    if stream.write_all(&to_wire(refusal)).await.is_ok() && stream.flush().await.is_ok() {
+        linger(stream).await;
+    }
+}
+
+fn to_wire(refusal: &ApiError) -> Vec<u8> {
+    use std::fmt::Write as _;
+
+    let body = refusal.body();
+    let status =
+        http::StatusCode::from_u16(refusal.status()).unwrap_or(http::StatusCode::BAD_REQUEST);
+    let mut head = format!(
+        "HTTP/1.1 {} {}\r\n",
+        status.as_str(),
+        status.canonical_reason().unwrap_or("")
+    );
+    if let Some(allow) = refusal.allow() {
+        let _ = write!(head, "allow: {allow}\r\n");
+    }
+    let _ = write!(
+        head,
+        "content-type: application/json\r\ncontent-length: {}\r\nconnection: close\r\n\r\n",
+        body.len()
+    );
+    let mut wire = head.into_bytes();
+    wire.extend_from_slice(&body);
+    wire
+}
+
+/// Closes our side and reads what the client still sends, since closing with unread bytes would
+/// reset the connection and take the answer away from it.
+async fn linger(mut stream: Stream) {
+    let drain = async {
+        let _ = stream.shutdown().await;
+        let mut sink = BytesMut::with_capacity(16 * 1024);
+        while let Ok(Ok(1..)) = timeout(LINGER_SILENCE, stream.read_buf(&mut sink)).await {
+            sink.clear();
+        }
+    };
+    let _ = timeout(LINGER, drain).await;
+}
+
+fn into_stream(session: ServerSession) -> Option<Stream> {
+    match session {
+        ServerSession::H1(session) => Some(session.into_inner()),
+        _ => None,
+    }
+}
+
+fn client_address(stream: &Stream) -> Option<SocketAddr> {
+    let digest = stream.get_socket_digest()?;
+    digest.peer_addr()?.as_inet().copied()
+}
+
+#[async_trait]
+impl<P> ServerApp for Edge<P>
+where
+    P: ProxyHttp + Send + Sync + 'static,
+    P::CTX: Send + Sync,
+{
+    async fn process_new(
+        self: &Arc<Self>,
+        mut stream: Stream,
+        shutdown: &ShutdownWatch,
+    ) -> Option<Stream> {
+        let client = client_address(&stream);
+        let mut early = BytesMut::new();
+        if !self.await_request(&mut stream, &mut early, shutdown).await {
+            return None;
+        }
+        if self.options.h2c && self.is_h2(&mut stream, &mut early).await {
+            // Pingora reads the preface itself.
+            let mut stream = stream.into_any().downcast::<L4Stream>().ok()?;
+            stream.rewind(&early);
+            let h2 = Arc::new(H2(Arc::clone(self), client));
+            return h2.process_new(stream, shutdown).await;
+        }
+        self.serve_h1(stream, early, client, shutdown).await;
+        None
+    }
+
+    async fn cleanup(&self) {
+        self.proxy.http_cleanup().await;
+    }
+}
+
+/// The HTTP/2 side of an [`Edge`]: Pingora accepts the streams, each is served as a request.
+struct H2<P>(Arc<Edge<P>>, Option<SocketAddr>);
+
+#[async_trait]
+impl<P> HttpServerApp for H2<P>
+where
+    P: ProxyHttp + Send + Sync + 'static,
+    P::CTX: Send + Sync,
+{
+    async fn process_new_http(
+        self: &Arc<Self>,
+        session: ServerSession,
+        shutdown: &ShutdownWatch,
+    ) -> Option<ReusedHttpStream> {
+        self.0.serve(session, self.1, shutdown).await;
+        None
+    }
+
+    fn server_options(&self) -> Option<&HttpServerOptions> {
+        Some(&self.0.h2_options)
+    }
+}
+
+/// Writes an error of our own as the answer of a session.
+pub(crate) fn error_head(error: &ApiError) -> pingora_core::Result<ResponseHeader> {
+    let mut head = ResponseHeader::build(error.status(), Some(6))?;
+    head.insert_header(http::header::CONTENT_TYPE, "application/json")?;
+    if let Some(allow) = error.allow() {
+        head.insert_header(http::header::ALLOW, allow)?;
+    }
+    if let Some(seconds) = error.retry_after() {
+        head.insert_header(http::header::RETRY_AFTER, seconds.to_string())?;
+    }
+    Ok(head)
+}

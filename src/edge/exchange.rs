@@ -1,0 +1,191 @@
+//! What the client's side and the proxy's hooks share while one request runs.
+
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use pingora_core::protocols::http::ServerSession;
+use pingora_core::{Error, ErrorType};
+use tokio::time::Instant;
+
+tokio::task_local! {
+    /// The exchange the running task serves; Pingora's `new_ctx` has no other way to learn it.
+    static CURRENT: Arc<Exchange>;
+}
+
+/// How long an engine may stay silent; `None` waits for ever.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Patience {
+    /// From the request sent to the first body byte.
+    pub first_byte: Option<Duration>,
+    /// Between two body bytes.
+    pub stream_idle: Option<Duration>,
+}
+
+/// Which silence of the engine ran too long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Silence {
+    /// No byte of an answer yet.
+    FirstByte,
+    /// The answer stopped in the middle.
+    StreamIdle,
+}
+
+impl Silence {
+    const FIRST_BYTE: ErrorType = ErrorType::new("FirstByteTimeout");
+    const STREAM_IDLE: ErrorType = ErrorType::new("StreamIdleTimeout");
+
+    fn error(self) -> Box<Error> {
+        Error::new_up(match self {
+            Self::FirstByte => Self::FIRST_BYTE,
+            Self::StreamIdle => Self::STREAM_IDLE,
+        })
+    }
+
+    /// The silence an error of Pingora's proxy loop stands for, if it is one of ours.
+    pub fn of(error: &Error) -> Option<Self> {
+        match &error.etype {
+            kind if *kind == Self::FIRST_BYTE => Some(Self::FirstByte),
+            kind if *kind == Self::STREAM_IDLE => Some(Self::StreamIdle),
+            _ => None,
+        }
+    }
+}
+
+/// One request and its response, seen from the client's side.
+pub struct Exchange {
+    client: Option<SocketAddr>,
+    patience: Patience,
+    hold_head: bool,
+    received: Instant,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    attempt: u32,
+    deadline: Option<(Instant, Silence)>,
+    first_byte: Option<Instant>,
+    connection: Option<ServerSession>,
+    complete: bool,
+}
+
+impl Exchange {
+    pub(super) fn new(client: Option<SocketAddr>, patience: Patience, hold_head: bool) -> Self {
+        Self {
+            client,
+            patience,
+            hold_head,
+            received: Instant::now(),
+            state: Mutex::default(),
+        }
+    }
+
+    /// Runs `task` as the one that serves this exchange.
+    pub(super) async fn scope<F: Future>(self: Arc<Self>, task: F) -> F::Output {
+        CURRENT.scope(self, task).await
+    }
+
+    /// The exchange of the running task; outside of one, an exchange without a client.
+    pub fn current() -> Arc<Self> {
+        CURRENT
+            .try_with(Arc::clone)
+            .unwrap_or_else(|_| Arc::new(Self::new(None, Patience::default(), false)))
+    }
+
+    /// The client's address, where its connection has one.
+    pub fn client(&self) -> Option<SocketAddr> {
+        self.client
+    }
+
+    /// When the request head had been read.
+    pub fn received(&self) -> Instant {
+        self.received
+    }
+
+    /// When the first body byte went to the client.
+    pub fn first_byte(&self) -> Option<Instant> {
+        self.lock().first_byte
+    }
+
+    /// Whether the response head waits for the first body byte.
+    pub(super) fn holds_head(&self) -> bool {
+        self.hold_head
+    }
+
+    /// An attempt has sent its request head: what an earlier one left is void, and the engine's
+    /// first-byte time runs.
+    pub fn begin_attempt(&self) {
+        let mut state = self.lock();
+        state.attempt = state.attempt.wrapping_add(1);
+        state.deadline = self
+            .patience
+            .first_byte
+            .map(|limit| (Instant::now() + limit, Silence::FirstByte));
+    }
+
+    /// No attempt is running, so no engine can be too slow.
+    pub fn end_attempt(&self) {
+        self.lock().deadline = None;
+    }
+
+    /// Tells one attempt from another.
+    pub(super) fn attempt(&self) -> u32 {
+        self.lock().attempt
+    }
+
+    /// Body bytes of the engine have gone to the client, so its silence is counted anew. Time
+    /// the client took to read them is not the engine's.
+    pub(super) fn progressed(&self) {
+        let mut state = self.lock();
+        let now = Instant::now();
+        state.first_byte.get_or_insert(now);
+        state.deadline = self
+            .patience
+            .stream_idle
+            .map(|limit| (now + limit, Silence::StreamIdle));
+    }
+
+    /// Waits until the engine has been silent for too long; for ever where that has no limit.
+    pub(super) async fn silence(&self) -> Box<Error> {
+        let deadline = self.lock().deadline;
+        match deadline {
+            Some((at, silence)) => {
+                tokio::time::sleep_until(at).await;
+                silence.error()
+            }
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Hands the client's connection back when Pingora has dropped the session around it.
+    pub(super) fn give_back(&self, connection: ServerSession, complete: bool) {
+        let mut state = self.lock();
+        state.connection = Some(connection);
+        state.complete = complete;
+    }
+
+    /// The client's connection after the exchange, and whether its response was completed.
+    pub(super) fn take_back(&self) -> Option<(ServerSession, bool)> {
+        let mut state = self.lock();
+        let complete = state.complete;
+        state
+            .connection
+            .take()
+            .map(|connection| (connection, complete))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl std::fmt::Debug for Exchange {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Exchange")
+            .field("client", &self.client)
+            .field("patience", &self.patience)
+            .field("hold_head", &self.hold_head)
+            .finish_non_exhaustive()
+    }
+}

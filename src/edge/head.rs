@@ -1,0 +1,270 @@
+//! Reads a request head and judges its bytes before anything interprets them.
+//!
+//! Pingora's parser is lenient where intermediaries have learnt not to be: it takes bare line
+//! feeds, drops a Content-Length beside a Transfer-Encoding, and times each read instead of the
+//! whole head. What passes here has one reading only, by RFC 9112; everything else is refused
+//! with a status that says why, and the connection is closed.
+
+use bytes::BytesMut;
+use http::HeaderName;
+use pingora_core::protocols::Stream;
+use tokio::io::AsyncReadExt;
+
+use crate::api_error::ApiError;
+
+/// The longest request line, in bytes.
+pub const MAX_REQUEST_LINE: usize = 16 * 1024;
+/// The largest request head, request line included, in bytes.
+pub const MAX_HEAD: usize = 64 * 1024;
+/// The most header fields of a request.
+pub const MAX_FIELDS: usize = 128;
+
+const END: &[u8] = b"\r\n\r\n";
+
+/// Reads until `buf` starts with a whole request head, and returns its length.
+///
+/// `None` means that the client closed the connection or broke it off.
+///
+/// # Errors
+/// The answer to a head that is too large, or not one. It is judged as soon as it is complete, or
+/// as soon as it can no longer become acceptable.
+pub async fn read(stream: &mut Stream, buf: &mut BytesMut) -> Result<Option<usize>, ApiError> {
+    let mut searched = 0;
+    loop {
+        // Empty lines before a request line are to be ignored (RFC 9112 section 2.2).
+        while buf.starts_with(b"\r\n") {
+            let _ = buf.split_to(2);
+            searched = 0;
+        }
+        if let Some(end) = find_end(buf, searched) {
+            check(buf.get(..end).unwrap_or_default())?;
+            return Ok(Some(end));
+        }
+        check_partial(buf)?;
+        searched = buf.len();
+        if stream.read_buf(buf).await.unwrap_or(0) == 0 {
+            return Ok(None);
+        }
+    }
+}
+
+/// Where the head ends, if it is complete; `searched` bytes have been looked at before.
+fn find_end(buf: &[u8], searched: usize) -> Option<usize> {
+    let from = searched.saturating_sub(END.len() - 1);
+    let at = memchr::memmem::find(buf.get(from..)?, END)?;
+    Some(from + at + END.len())
+}
+
+/// Refuses what is too large already, or is no HTTP at all.
+fn check_partial(buf: &[u8]) -> Result<(), ApiError> {
+    if buf.len() > MAX_HEAD {
+        return Err(too_large());
+    }
+    let line_end = memchr::memchr(b'\n', buf);
+    if line_end.unwrap_or(buf.len()) > MAX_REQUEST_LINE {
+        return Err(ApiError::uri_too_long(MAX_REQUEST_LINE));
+    }
+    match line_end {
+        Some(at) if at == 0 || buf.get(at - 1) != Some(&b'\r') => Err(bare_line_feed()),
+        Some(at) => check_request_line(buf.get(..at - 1).unwrap_or_default()).map(|_| ()),
+        None => Ok(()),
+    }
+}
+
+/// Judges a complete request head, its final empty line included.
+///
+/// # Errors
+/// The answer to a head that is too large, malformed, or can be read in two ways.
+pub fn check(head: &[u8]) -> Result<(), ApiError> {
+    if head.len() > MAX_HEAD {
+        return Err(too_large());
+    }
+    let head = head.strip_suffix(END).unwrap_or(head);
+    let mut lines = Lines(Some(head));
+    let request_line = lines.next().unwrap_or_default();
+    if request_line.len() > MAX_REQUEST_LINE {
+        return Err(ApiError::uri_too_long(MAX_REQUEST_LINE));
+    }
+    let version = check_request_line(request_line)?;
+    let mut framing = Framing::default();
+    for (count, line) in lines.enumerate() {
+        if count == MAX_FIELDS {
+            return Err(ApiError::headers_too_large(format!(
+                "the request has more than {MAX_FIELDS} header fields"
+            )));
+        }
+        let (name, value) = split_field(line)?;
+        framing.take(name, value)?;
+    }
+    framing.check(version)
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Minor {
+    Zero,
+    One,
+}
+
+/// The lines between CRLFs; a lone CR or LF stays inside its line and is refused there.
+struct Lines<'a>(Option<&'a [u8]>);
+
+impl<'a> Iterator for Lines<'a> {
+    type Item = &'a [u8];
+
+    fn next(&mut self) -> Option<&'a [u8]> {
+        let rest = self.0?;
+        let (line, rest) = match memchr::memmem::find(rest, b"\r\n") {
+            Some(at) => (rest.get(..at)?, rest.get(at + 2..)),
+            None => (rest, None),
+        };
+        self.0 = rest;
+        Some(line)
+    }
+}
+
+fn check_request_line(line: &[u8]) -> Result<Minor, ApiError> {
+    let refuse = || ApiError::invalid_request("the request line is malformed");
+    let mut parts = line.split(|byte| *byte == b' ');
+    let (method, target, version) = (parts.next(), parts.next(), parts.next());
+    if parts.next().is_some() {
+        return Err(refuse());
+    }
+    let method = method.ok_or_else(refuse)?;
+    if method.is_empty() || !method.iter().all(|byte| is_token(*byte)) {
+        return Err(refuse());
+    }
+    let target = target.ok_or_else(refuse)?;
+    if target.is_empty() || target.iter().any(|b| *b <= b' ' || *b >= 0x7f) {
+        return Err(refuse());
+    }
+    let minor = match version {
+        Some(b"HTTP/1.1") => Minor::One,
+        Some(b"HTTP/1.0") => Minor::Zero,
+        _ => return Err(refuse()),
+    };
+    match method {
+        b"CONNECT" => Err(ApiError::method_not_allowed("CONNECT", "GET, HEAD, POST")),
+        b"TRACE" => Err(ApiError::method_not_allowed("TRACE", "GET, HEAD, POST")),
+        _ => Ok(minor),
+    }
+}
+
+/// A field's name and its value without the blanks around it.
+fn split_field(line: &[u8]) -> Result<(&[u8], &[u8]), ApiError> {
+    let refuse = || ApiError::invalid_request("a header field is malformed");
+    let colon = memchr::memchr(b':', line).ok_or_else(refuse)?;
+    let (name, value) = line.split_at(colon);
+    // This also refuses a folded line and blanks before the colon.
+    if name.is_empty() || !name.iter().all(|byte| is_token(*byte)) {
+        return Err(refuse());
+    }
+    let value = value.get(1..).unwrap_or_default();
+    if value.iter().any(|byte| is_forbidden_in_value(*byte)) {
+        return Err(refuse());
+    }
+    Ok((name, trim_spaces(value)))
+}
+
+/// What the fields say of the message's length and of its host.
+#[derive(Default)]
+struct Framing<'a> {
+    length: Option<&'a [u8]>,
+    chunked: bool,
+    hosts: usize,
+}
+
+impl<'a> Framing<'a> {
+    fn take(&mut self, name: &[u8], value: &'a [u8]) -> Result<(), ApiError> {
+        if name.eq_ignore_ascii_case(b"content-length") {
+            let length = one_length(value)?;
+            if self
+                .length
+                .replace(length)
+                .is_some_and(|before| before != length)
+            {
+                return Err(ApiError::invalid_request("Content-Length is given twice"));
+            }
+        } else if name.eq_ignore_ascii_case(b"transfer-encoding") {
+            if self.chunked || !value.eq_ignore_ascii_case(b"chunked") {
+                return Err(ApiError::invalid_request(
+                    "the only Transfer-Encoding accepted is `chunked`, once",
+                ));
+            }
+            self.chunked = true;
+        } else if name.eq_ignore_ascii_case(b"host") {
+            if value.is_empty() {
+                return Err(ApiError::invalid_request("the Host field is empty"));
+            }
+            self.hosts += 1;
+        }
+        Ok(())
+    }
+
+    fn check(&self, version: Minor) -> Result<(), ApiError> {
+        if self.chunked && self.length.is_some() {
+            return Err(ApiError::invalid_request(
+                "Content-Length and Transfer-Encoding exclude each other",
+            ));
+        }
+        if self.chunked && version == Minor::Zero {
+            return Err(ApiError::invalid_request(
+                "HTTP/1.0 has no Transfer-Encoding",
+            ));
+        }
+        match (self.hosts, version) {
+            (1, _) | (0, Minor::Zero) => Ok(()),
+            (0, Minor::One) => Err(ApiError::invalid_request("the Host field is missing")),
+            _ => Err(ApiError::invalid_request("the Host field is given twice")),
+        }
+    }
+}
+
+/// The one length that a field, or a list of equal ones, declares.
+fn one_length(value: &[u8]) -> Result<&[u8], ApiError> {
+    let refuse = || ApiError::invalid_request("Content-Length is not one decimal number");
+    let mut lengths = value.split(|byte| *byte == b',').map(trim_spaces);
+    let first = lengths.next().ok_or_else(refuse)?;
+    let fits = std::str::from_utf8(first)
+        .ok()
+        .and_then(|text| text.parse::<u64>().ok())
+        .is_some_and(|length| usize::try_from(length).is_ok_and(|n| n <= usize::MAX / 2));
+    if !first.iter().all(u8::is_ascii_digit) || !fits || lengths.any(|other| other != first) {
+        return Err(refuse());
+    }
+    Ok(first)
+}
+
+fn trim_spaces(value: &[u8]) -> &[u8] {
+    let start = value.iter().take_while(|byte| **byte == b' ').count();
+    let value = value.get(start..).unwrap_or_default();
+    let end = value.iter().rev().take_while(|byte| **byte == b' ').count();
+    value.get(..value.len() - end).unwrap_or_default()
+}
+
+fn is_forbidden_in_value(byte: u8) -> bool {
+    (byte < b' ' && byte != b'\t') || byte == 0x7f
+}
+
+fn is_token(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
+}
+
+fn bare_line_feed() -> ApiError {
+    ApiError::invalid_request("a line of the head does not end in CR LF")
+}
+
+fn too_large() -> ApiError {
+    ApiError::headers_too_large(format!(
+        "the request head is larger than the limit of {MAX_HEAD} bytes"
+    ))
+}
+
+/// Whether the client waits for an interim answer before it sends its body.
+pub(super) fn expects_continue(fields: &http::HeaderMap) -> bool {
+    fields
+        .get(HeaderName::from_static("expect"))
+        .is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"100-continue"))
+}
+
+#[cfg(test)]
+mod tests;

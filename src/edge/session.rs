@@ -1,0 +1,373 @@
+//! The client's connection during one request, as Pingora's proxy sees it.
+//!
+//! Pingora hands a request to an engine through a session that can say the body again and accepts
+//! the response. This one wraps the HTTP/1 or HTTP/2 session of the client and differs in three
+//! things, whatever the framing:
+//!
+//! - the body it has read is kept whole and said again on every attempt, until the first byte of
+//!   an answer has gone out;
+//! - the response head may be held until the first body byte, or the end of an empty body;
+//! - waiting for the client to leave also ends when the engine has been silent for too long.
+//!
+//! Pingora cannot take such a session apart again, so the client's connection goes back to the
+//! [`Exchange`] when the session is dropped.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::{Bytes, BytesMut};
+use http::HeaderMap;
+use pingora_core::protocols::Digest;
+use pingora_core::protocols::http::custom::CustomMessageWrite;
+use pingora_core::protocols::http::custom::server::Session;
+use pingora_core::protocols::http::{HttpTask, ServerSession};
+use pingora_core::protocols::l4::socket::SocketAddr;
+use pingora_core::{Error, ErrorType, Result};
+use pingora_http::{RequestHeader, ResponseHeader};
+
+use super::Exchange;
+
+type MessageReader = Box<dyn futures::Stream<Item = Result<Bytes>> + Unpin + Send + Sync + 'static>;
+
+/// See the module's text.
+pub(super) struct ClientSession {
+    /// `None` only while the session is being dropped.
+    inner: Option<ServerSession>,
+    exchange: Arc<Exchange>,
+    body: SavedBody,
+    /// The held head, and what came with it, of the attempt of this number.
+    held: Vec<HttpTask>,
+    held_of: u32,
+    released: bool,
+    complete: bool,
+}
+
+impl ClientSession {
+    pub(super) fn new(inner: ServerSession, exchange: Arc<Exchange>) -> Self {
+        Self {
+            inner: Some(inner),
+            exchange,
+            body: SavedBody::default(),
+            held: Vec::new(),
+            held_of: 0,
+            released: false,
+            complete: false,
+        }
+    }
+
+    // The wrapped session is there from `new` to `drop`.
+    #[allow(clippy::expect_used)]
+    fn inner(&self) -> &ServerSession {
+        self.inner.as_ref().expect("held until dropped")
+    }
+
+    #[allow(clippy::expect_used)]
+    fn inner_mut(&mut self) -> &mut ServerSession {
+        self.inner.as_mut().expect("held until dropped")
+    }
+
+    /// Decides whether `tasks` can go out now; while the head is held, keeps them.
+    fn admit(&mut self, tasks: Vec<HttpTask>) -> Result<Option<Vec<HttpTask>>> {
+        if self.released || !self.exchange.holds_head() {
+            return Ok(Some(tasks));
+        }
+        let attempt = self.exchange.attempt();
+        if self.held_of != attempt {
+            self.held.clear();
+            self.held_of = attempt;
+        }
+        for task in tasks {
+            match task {
+                // An early hint would commit us to nothing, but there is nothing to hint at yet.
+                HttpTask::Header(head, _) if is_interim(&head) => {}
+                HttpTask::Failed(error) if !self.released => {
+                    self.held.clear();
+                    return Err(error);
+                }
+                task => {
+                    self.released |= commits(&task);
+                    self.held.push(task);
+                }
+            }
+        }
+        Ok(self.released.then(|| std::mem::take(&mut self.held)))
+    }
+}
+
+/// Whether a response that has come this far must go to the client: there is a body byte, or the
+/// end of a body without one.
+fn commits(task: &HttpTask) -> bool {
+    match task {
+        HttpTask::Body(Some(data), _) | HttpTask::UpgradedBody(Some(data), _)
+            if !data.is_empty() =>
+        {
+            true
+        }
+        HttpTask::Header(head, _) if head.status == http::StatusCode::SWITCHING_PROTOCOLS => true,
+        task => task.is_end(),
+    }
+}
+
+fn is_interim(head: &ResponseHeader) -> bool {
+    head.status.is_informational() && head.status != http::StatusCode::SWITCHING_PROTOCOLS
+}
+
+impl Drop for ClientSession {
+    fn drop(&mut self) {
+        if let Some(inner) = self.inner.take() {
+            self.exchange.give_back(inner, self.complete);
+        }
+    }
+}
+
+/// The request body as read so far.
+#[derive(Debug, Default)]
+enum SavedBody {
+    #[default]
+    Empty,
+    /// One read brought it; most prompts fit here, uncopied.
+    One(Bytes),
+    Many(BytesMut),
+    /// Complete, in one piece.
+    Whole(Bytes),
+}
+
+impl SavedBody {
+    fn push(&mut self, data: &Bytes) {
+        *self = match std::mem::take(self) {
+            Self::Empty => Self::One(data.clone()),
+            Self::One(first) | Self::Whole(first) => {
+                let mut all = BytesMut::with_capacity(2 * (first.len() + data.len()));
+                all.extend_from_slice(&first);
+                all.extend_from_slice(data);
+                Self::Many(all)
+            }
+            Self::Many(mut all) => {
+                all.extend_from_slice(data);
+                Self::Many(all)
+            }
+        };
+    }
+
+    fn end(&mut self) {
+        *self = match std::mem::take(self) {
+            Self::Empty => Self::Empty,
+            Self::One(body) | Self::Whole(body) => Self::Whole(body),
+            Self::Many(all) => Self::Whole(all.freeze()),
+        };
+    }
+
+    fn whole(&self) -> Option<&Bytes> {
+        match self {
+            Self::Whole(body) => Some(body),
+            _ => None,
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        matches!(self, Self::Empty)
+    }
+}
+
+#[async_trait]
+impl Session for ClientSession {
+    fn req_header(&self) -> &RequestHeader {
+        self.inner().req_header()
+    }
+
+    fn req_header_mut(&mut self) -> &mut RequestHeader {
+        self.inner_mut().req_header_mut()
+    }
+
+    async fn read_body_bytes(&mut self) -> Result<Option<Bytes>> {
+        let data = self.inner_mut().read_request_body().await?;
+        match &data {
+            Some(data) if !data.is_empty() => self.body.push(data),
+            Some(_) => {}
+            None => self.body.end(),
+        }
+        Ok(data)
+    }
+
+    async fn drain_request_body(&mut self) -> Result<()> {
+        self.inner_mut().drain_request_body().await
+    }
+
+    async fn write_response_header(&mut self, head: Box<ResponseHeader>, _end: bool) -> Result<()> {
+        self.held.clear();
+        self.inner_mut().write_response_header(head).await
+    }
+
+    async fn write_response_header_ref(&mut self, head: &ResponseHeader, end: bool) -> Result<()> {
+        self.write_response_header(Box::new(head.clone()), end)
+            .await
+    }
+
+    async fn write_body(&mut self, data: Bytes, end: bool) -> Result<()> {
+        self.inner_mut().write_response_body(data, end).await?;
+        self.complete |= end;
+        Ok(())
+    }
+
+    async fn write_trailers(&mut self, trailers: HeaderMap) -> Result<()> {
+        self.inner_mut().write_response_trailers(trailers).await
+    }
+
+    async fn response_duplex_vec(&mut self, tasks: Vec<HttpTask>) -> Result<bool> {
+        let Some(tasks) = self.admit(tasks)? else {
+            return Ok(false);
+        };
+        let progress = tasks.iter().any(|task| match task {
+            HttpTask::Body(data, _) | HttpTask::UpgradedBody(data, _) => {
+                data.as_ref().is_some_and(|data| !data.is_empty())
+            }
+            _ => false,
+        });
+        if progress {
+            // No attempt can follow now, so nobody needs the body again.
+            self.body = SavedBody::Empty;
+        }
+        let end = self.inner_mut().response_duplex_vec(tasks).await?;
+        if progress {
+            self.exchange.progressed();
+        }
+        self.complete |= end;
+        Ok(end)
+    }
+
+    fn set_read_timeout(&mut self, timeout: Option<Duration>) {
+        self.inner_mut().set_read_timeout(timeout);
+    }
+
+    fn get_read_timeout(&self) -> Option<Duration> {
+        self.inner().get_read_timeout()
+    }
+
+    fn set_write_timeout(&mut self, timeout: Option<Duration>) {
+        self.inner_mut().set_write_timeout(timeout);
+    }
+
+    fn get_write_timeout(&self) -> Option<Duration> {
+        self.inner().get_write_timeout()
+    }
+
+    fn set_total_drain_timeout(&mut self, timeout: Option<Duration>) {
+        self.inner_mut().set_total_drain_timeout(timeout);
+    }
+
+    fn get_total_drain_timeout(&self) -> Option<Duration> {
+        self.inner().get_total_drain_timeout()
+    }
+
+    fn request_summary(&self) -> String {
+        self.inner().request_summary()
+    }
+
+    fn response_written(&self) -> Option<&ResponseHeader> {
+        self.inner().response_written()
+    }
+
+    async fn shutdown(&mut self, _code: u32, _ctx: &str) {
+        self.inner_mut().shutdown().await;
+    }
+
+    fn is_body_done(&mut self) -> bool {
+        self.inner_mut().is_body_done()
+    }
+
+    async fn finish(&mut self) -> Result<()> {
+        self.inner_mut().finish_body().await
+    }
+
+    fn is_body_empty(&mut self) -> bool {
+        self.body.is_empty() && self.inner_mut().is_body_done()
+    }
+
+    async fn read_body_or_idle(&mut self, no_body_expected: bool) -> Result<Option<Bytes>> {
+        let exchange = Arc::clone(&self.exchange);
+        tokio::select! {
+            biased;
+            event = self.inner_mut().read_body_or_idle(no_body_expected) => event,
+            error = exchange.silence() => Err(error),
+        }
+    }
+
+    fn body_bytes_sent(&self) -> usize {
+        self.inner().body_bytes_sent()
+    }
+
+    fn body_bytes_read(&self) -> usize {
+        self.inner().body_bytes_read()
+    }
+
+    fn digest(&self) -> Option<&Digest> {
+        self.inner().digest()
+    }
+
+    fn digest_mut(&mut self) -> Option<&mut Digest> {
+        self.inner_mut().digest_mut()
+    }
+
+    fn client_addr(&self) -> Option<&SocketAddr> {
+        self.inner().client_addr()
+    }
+
+    fn server_addr(&self) -> Option<&SocketAddr> {
+        self.inner().server_addr()
+    }
+
+    fn pseudo_raw_h1_request_header(&self) -> Bytes {
+        self.inner().to_h1_raw()
+    }
+
+    // The body is always kept; there is nothing to turn on.
+    fn enable_retry_buffering(&mut self) {}
+
+    fn retry_buffer_truncated(&self) -> bool {
+        false
+    }
+
+    fn get_retry_buffer(&self) -> Option<Bytes> {
+        self.body.whole().cloned()
+    }
+
+    async fn finish_custom(&mut self) -> Result<()> {
+        Ok(())
+    }
+
+    fn take_custom_message_reader(&mut self) -> Option<MessageReader> {
+        None
+    }
+
+    fn restore_custom_message_reader(&mut self, _reader: MessageReader) -> Result<()> {
+        no_custom_messages()
+    }
+
+    fn take_custom_message_writer(&mut self) -> Option<Box<dyn CustomMessageWrite>> {
+        None
+    }
+
+    fn restore_custom_message_writer(
+        &mut self,
+        _writer: Box<dyn CustomMessageWrite>,
+    ) -> Result<()> {
+        no_custom_messages()
+    }
+
+    fn is_upgrade_req(&self) -> bool {
+        self.inner().is_upgrade_req()
+    }
+
+    fn was_upgraded(&self) -> bool {
+        self.inner().was_upgraded()
+    }
+}
+
+/// HTTP has no messages beside requests and responses.
+fn no_custom_messages() -> Result<()> {
+    Error::e_explain(
+        ErrorType::InternalError,
+        "HTTP sessions carry no custom messages",
+    )
+}
