@@ -481,7 +481,6 @@ impl Serving {
 
     async fn run(mut self) {
         let Err(Over) = self.serve().await;
-        // A close without a record is the engine's own reaction to the peer's.
     }
 
     async fn serve(&mut self) -> Flow<Infallible> {

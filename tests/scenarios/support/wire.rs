@@ -99,15 +99,10 @@ impl fmt::Debug for Headers {
 /// Bytes as an error message can show them, shortened.
 pub fn printable(bytes: &[u8]) -> String {
     const SHOWN: usize = 300;
-    let mut text = bytes
-        .get(..SHOWN)
-        .unwrap_or(bytes)
-        .escape_ascii()
-        .to_string();
-    if bytes.len() > SHOWN {
-        text.push_str(&format!("… ({} bytes)", bytes.len()));
+    match bytes.get(..SHOWN) {
+        Some(start) => format!("{}… ({} bytes)", start.escape_ascii(), bytes.len()),
+        None => bytes.escape_ascii().to_string(),
     }
-    text
 }
 
 /// A fingerprint of a body, for comparing bodies too large to keep. Equal within one process.
