@@ -1,0 +1,40 @@
+//! The two ends of every scenario: an engine that misbehaves on request, and a client that sees
+//! each byte.
+//!
+//! Both speak HTTP/1.1 over plain sockets, so that framing, cuts and resets are visible. Neither
+//! polls: waiting is woken by what it waits for. Every recorded time is a `tokio::time::Instant`,
+//! and only [`patience`] looks at the real clock, so a scenario may run on a paused one.
+#![allow(
+    dead_code,
+    unused_imports,
+    reason = "each scenario uses the verbs it needs"
+)]
+
+mod client;
+mod engine;
+mod patience;
+mod script;
+mod sse;
+mod wire;
+
+pub use client::{Client, Interim, NoResponse, Request, Response, post, req_n, req_s};
+pub use engine::{Connection, Delivery, ScriptedEngine};
+pub use patience::{PATIENCE, within};
+pub use script::{
+    Point, Reply, Script, answer, chunks, connections, event, fin_at, flood, hang, ok, raw,
+    raw_pieces, rst_at, script, sse, sse_body, status,
+};
+pub use sse::Event;
+pub use wire::{Close, Framing, Headers, body_hash};
+
+use std::time::Duration;
+
+/// Milliseconds, short enough to read in a script.
+pub const fn ms(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}
+
+/// Whole seconds.
+pub const fn secs(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
