@@ -1,0 +1,162 @@
+//! The settings: from flags, the environment and a file to values that cannot be wrong.
+//!
+//! A flag beats the environment, which beats the file, which beats the default. Every mistake is
+//! reported, not just the first, each with the place it was made in, what was found there and what
+//! is accepted. No report ever shows an API key.
+//!
+//! Left to others: parsing the command line ([`cli`](crate::cli)) and acting on the settings.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+mod across;
+mod aliases;
+mod api_keys;
+mod engine_url;
+mod engines;
+mod extra_routes;
+mod host;
+pub mod keys;
+mod locate;
+mod names;
+mod print;
+mod reader;
+mod report;
+mod retries;
+mod secret;
+mod settings;
+mod suggest;
+mod values;
+
+mod yaml;
+
+pub use engine_url::{EngineUrl, EngineUrlError};
+pub use report::ConfigErrors;
+pub use secret::{HIDDEN, Secret, SecretError};
+pub use settings::{
+    EngineSpec, ExtraRoute, LogFormat, LogLevel, ModelSource, Resend, RoutingLogic, Settings,
+};
+
+use keys::Key;
+use reader::Reader;
+
+/// What people wrote, before anything is checked.
+#[derive(Clone, Copy)]
+pub struct Inputs<'a> {
+    /// Flags by the name of their key, as in `max_retries`. One given several times holds all its
+    /// values, separated by commas.
+    pub flags: &'a BTreeMap<String, String>,
+    /// The environment.
+    pub env: &'a BTreeMap<String, String>,
+    /// The file, as named in messages, and its text.
+    pub file: Option<(&'a Path, &'a str)>,
+}
+
+/// Shows names only: the values may be secret.
+impl std::fmt::Debug for Inputs<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Inputs")
+            .field("flags", &self.flags.keys())
+            .field("file", &self.file.map(|(path, _)| path))
+            .finish_non_exhaustive()
+    }
+}
+
+/// Settings, and what the operator should know about them.
+#[derive(Clone, Debug)]
+pub struct Loaded {
+    /// The settings.
+    pub settings: Settings,
+    /// What is accepted but will probably surprise.
+    pub warnings: Vec<String>,
+}
+
+/// Reads and checks everything. Of the outside world only the `api_key_file` is touched.
+///
+/// # Errors
+/// Every mistake, one line each.
+pub fn load(inputs: Inputs<'_>) -> Result<Loaded, ConfigErrors> {
+    let mut reader = Reader::open(inputs);
+    retries::refuse_reroute_attempts(&mut reader);
+    across::check_environment(&mut reader);
+    let settings = read(&mut reader);
+    across::check_listeners(&mut reader, &settings);
+    across::check_session(&mut reader, &settings);
+    let (settings, warnings) = reader.report.finish(settings)?;
+    Ok(Loaded { settings, warnings })
+}
+
+impl Settings {
+    /// Settings from the text of a file alone, without flags or environment.
+    ///
+    /// # Errors
+    /// Every mistake, one line each.
+    pub fn from_yaml(text: &str) -> Result<Self, ConfigErrors> {
+        let none = BTreeMap::new();
+        let file = Some((Path::new("configuration"), text));
+        load(Inputs {
+            flags: &none,
+            env: &none,
+            file,
+        })
+        .map(|loaded| loaded.settings)
+    }
+}
+
+/// Reads every setting. After a mistake some value stands in, which `load` never lets out.
+fn read(reader: &mut Reader<'_>) -> Settings {
+    reader.choice(&keys::SERVICE_DISCOVERY);
+    reader.choice(&keys::ROUTING_LOGIC);
+    let engines = engines::read(reader);
+    Settings {
+        host: listening(reader, &keys::HOST),
+        port: u16::try_from(reader.whole(&keys::PORT)).unwrap_or(0),
+        admin_host: listening(reader, &keys::ADMIN_HOST),
+        admin_port: u16::try_from(reader.whole(&keys::ADMIN_PORT)).unwrap_or(0),
+        threads: size(reader, &keys::THREADS),
+        h2c: reader.switch(&keys::H2C),
+        aliases: aliases::read(reader, engines.as_deref()),
+        engines: engines.unwrap_or_default(),
+        models_refresh: reader.millis(&keys::MODELS_REFRESH_MS),
+        routing_logic: RoutingLogic::RoundRobin,
+        session_key: reader.text(&keys::SESSION_KEY).map(|(_, text)| text),
+        extra_routes: extra_routes::read(reader),
+        retry: retries::read(reader),
+        connect_timeout: reader.millis(&keys::CONNECT_TIMEOUT_MS),
+        first_byte_timeout: reader.millis_or_off(&keys::FIRST_BYTE_TIMEOUT_MS),
+        stream_idle_timeout: reader.millis_or_off(&keys::STREAM_IDLE_TIMEOUT_MS),
+        engine_keepalive: reader.millis(&keys::ENGINE_KEEPALIVE_MS),
+        header_timeout: reader.millis(&keys::HEADER_TIMEOUT_MS),
+        body_timeout: reader.millis(&keys::BODY_TIMEOUT_MS),
+        client_keepalive: reader.millis(&keys::CLIENT_KEEPALIVE_MS),
+        max_request_body_bytes: size(reader, &keys::MAX_REQUEST_BODY_BYTES),
+        api_keys: api_keys::of_clients(reader),
+        engine_api_key: api_keys::of_engines(reader),
+        grace_period: reader.millis(&keys::GRACE_PERIOD_MS),
+        log_level: LogLevel(
+            reader
+                .choice(&keys::LOG_LEVEL)
+                .parse()
+                .unwrap_or(log::LevelFilter::Info),
+        ),
+        log_format: if reader.choice(&keys::LOG_FORMAT) == "json" {
+            LogFormat::Json
+        } else {
+            LogFormat::Text
+        },
+    }
+}
+
+fn listening(reader: &mut Reader<'_>, key: &Key) -> String {
+    let given = reader.given(key);
+    match given.raw.text().map(host::listening) {
+        Some(Ok(host)) => return host,
+        Some(Err(why)) => reader.mistake(&given.place, why),
+        None => reader.not_a(&given, "an IP address or a name"),
+    }
+    String::new()
+}
+
+fn size(reader: &mut Reader<'_>, key: &Key) -> usize {
+    usize::try_from(reader.whole(key)).unwrap_or(usize::MAX)
+}

@@ -1,0 +1,75 @@
+//! Checks across settings: two that clash, one that has no effect, a variable that nobody reads.
+
+use super::keys::{ADMIN_PORT, ENV_PREFIX, KEYS, PORT, SESSION_KEY, Source};
+use super::reader::Reader;
+use super::report::Place;
+use super::settings::Settings;
+use super::suggest;
+
+/// Two listeners cannot share a port.
+pub(super) fn check_listeners(reader: &mut Reader<'_>, settings: &Settings) {
+    let is_any = |host: &str| host == "0.0.0.0" || host == "::";
+    let (public, admin) = (&settings.host, &settings.admin_host);
+    let overlap = public == admin || is_any(public) || is_any(admin);
+    if settings.port != 0 && settings.port == settings.admin_port && overlap {
+        let (public, admin) = (reader.given(&PORT).place, reader.given(&ADMIN_PORT).place);
+        let place = if admin.is_given() { admin } else { public };
+        let what = format!(
+            "{} would be both the public and the admin port; give two",
+            settings.port
+        );
+        reader.mistake(&place, what);
+    }
+}
+
+/// A session key is for those that look at it.
+pub(super) fn check_session(reader: &mut Reader<'_>, settings: &Settings) {
+    let logic = settings.routing_logic;
+    if settings.session_key.is_some() && !logic.uses_session() {
+        let what = format!(
+            "{} has no effect: routing_logic {} does not look at it",
+            SESSION_KEY.name,
+            logic.name()
+        );
+        reader.report.warnings.push(what);
+    }
+}
+
+/// Variables that look like ours and are not.
+pub(super) fn check_environment(reader: &mut Reader<'_>) {
+    if reader.is_service_link(&PORT) {
+        let what = format!(
+            "{} is ignored: it holds an address, as Kubernetes sets it for a Service called vllm-pingora",
+            PORT.env()
+        );
+        reader.report.warnings.push(what);
+    }
+    for variable in reader
+        .env_names()
+        .filter(|name| name.starts_with(ENV_PREFIX))
+    {
+        let name = variable.trim_start_matches(ENV_PREFIX).to_ascii_lowercase();
+        if let Some(key) = KEYS.iter().find(|key| key.name == name) {
+            if !key.is_typed() {
+                let what = format!("not read from the environment{}", short_form(key.name));
+                reader.mistake(&Place::Env(variable.to_owned()), what);
+            }
+            continue;
+        }
+        let known = KEYS.iter().filter(|key| key.is_typed()).map(|key| key.name);
+        if let Some(close) = suggest::closest(&name, known) {
+            let close = close.to_ascii_uppercase();
+            let what = format!("{variable} is not read; did you mean {ENV_PREFIX}{close}");
+            reader.report.warnings.push(what);
+        }
+    }
+}
+
+/// How to give a key of the file in the environment after all.
+fn short_form(name: &'static str) -> String {
+    let short = KEYS.iter().find(|key| key.from == Source::Typed(name));
+    short.map_or_else(
+        || "; it is a key of the file".into(),
+        |key| format!("; give {}", key.env()),
+    )
+}

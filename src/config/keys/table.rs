@@ -1,0 +1,108 @@
+//! The one list of settings, in the order of `conf/router.yaml`.
+
+use super::Group::{Engines, Keys, Limits, Listening, Retries, Routing, Running};
+use super::Kind::{Choice, Host, List, Millis, Number, Path, Secret, Switch, Text, Whole};
+use super::Source::{Anywhere, File, Typed};
+use super::{DAY_MS, Key};
+
+/// Makes one constant per setting and the list of them all, so that neither can miss one.
+macro_rules! table {
+    ($($id:ident: $name:literal, $from:expr, $kind:expr, $default:literal, $group:expr, $help:literal;)*) => {
+        $(
+            pub(in crate::config) static $id: Key = Key {
+                name: $name, from: $from, kind: $kind, default: $default, group: $group, help: $help,
+            };
+        )*
+        /// Every setting, in the order of the documented example.
+        pub static KEYS: &[&Key] = &[$(&$id),*];
+    };
+}
+
+table! {
+    HOST: "host", Anywhere, Host, "0.0.0.0", Listening,
+        "address clients connect to: an IP address or a name";
+    PORT: "port", Anywhere, Whole(0, 65_535), "8001", Listening,
+        "port clients connect to; 0 lets the system choose";
+    ADMIN_HOST: "admin_host", Anywhere, Host, "127.0.0.1", Listening,
+        "address of metrics, probes and status";
+    ADMIN_PORT: "admin_port", Anywhere, Whole(0, 65_535), "9901", Listening,
+        "port of metrics, probes and status; 0 lets the system choose";
+    THREADS: "threads", Anywhere, Whole(0, 1024), "0", Listening,
+        "worker threads; 0 is one per core";
+    H2C: "h2c", Anywhere, Switch, "false", Listening,
+        "speak HTTP/2 with prior knowledge, too, on the public port";
+
+    SERVICE_DISCOVERY: "service_discovery", Anywhere,
+        Choice(&["static"], &["k8s", "external-only", "dns"]), "static", Engines,
+        "how engines are found: static is the list given here";
+    ENGINES: "engines", File, List("[{url, models}]"), "[]", Engines,
+        "the engines: a url each, and the models it serves; without models the engine is asked";
+    STATIC_BACKENDS: "static_backends", Typed("engines"), List("URL,URL"), "null", Engines,
+        "the engines, in place of those of the file: http://HOST[:PORT][/PREFIX]";
+    STATIC_MODELS: "static_models", Typed("engines"), List("MODEL,MODEL"), "null", Engines,
+        "the model of each engine of --static-backends, in the same order; several for one engine \
+         are separated by |; left out, the engines are asked";
+    ALIASES: "aliases", File, List("{alias: model}"), "{}", Engines,
+        "other names for models: the alias is what clients ask for";
+    STATIC_ALIASES: "static_aliases", Typed("aliases"), List("ALIAS:MODEL,ALIAS:MODEL"), "null", Engines,
+        "other names for models, in place of those of the file; split at the first colon, so the \
+         model may hold colons and the alias may not";
+    MODELS_REFRESH_MS: "models_refresh_ms", Anywhere, Millis(1, DAY_MS), "10000", Engines,
+        "milliseconds between two questions to an engine for its models, where none are given";
+
+    ROUTING_LOGIC: "routing_logic", Anywhere,
+        Choice(&["roundrobin"], &["session", "prefixaware", "leastload"]), "roundrobin", Routing,
+        "how an engine is chosen among those that serve the model";
+    SESSION_KEY: "session_key", Anywhere, Text, "null", Routing,
+        "header, or top-level field of the JSON body, that names the session";
+    EXTRA_ROUTES: "extra_routes", File, List("[{method, path, model, resend}]"), "[]", Routing,
+        "routes to forward beyond vLLM's inference and read routes";
+
+    ENABLE_RETRIES: "enable_retries", Anywhere, Switch, "false", Retries,
+        "hide transient failures of engines by asking again; off, the settings below are ignored";
+    MAX_RETRIES: "max_retries", Anywhere, Whole(2, 4_294_967_295), "5", Retries,
+        "all attempts of a request, the first included; at least 2";
+    INITIAL_BACKOFF_MS: "initial_backoff_ms", Anywhere, Millis(1, u64::MAX), "50", Retries,
+        "first wait between two attempts, in milliseconds; at least 1";
+    MAX_BACKOFF_MS: "max_backoff_ms", Anywhere, Millis(1, u64::MAX), "30000", Retries,
+        "longest wait before jitter, in milliseconds; at least initial_backoff_ms";
+    BACKOFF_MULTIPLIER: "backoff_multiplier", Anywhere, Number, "1.5", Retries,
+        "growth from one wait to the next; at least 1, where 1 is no growth";
+    JITTER_FACTOR: "jitter_factor", Anywhere, Number, "0.2", Retries,
+        "random share by which a wait is made longer or shorter, from 0 to 1; 0 is none";
+
+    CONNECT_TIMEOUT_MS: "connect_timeout_ms", Anywhere, Millis(1, DAY_MS), "5000", Limits,
+        "longest wait for a connection to an engine, in milliseconds";
+    FIRST_BYTE_TIMEOUT_MS: "first_byte_timeout_ms", Anywhere, Millis(0, DAY_MS), "0", Limits,
+        "longest wait for the first byte of an engine's answer, in milliseconds; 0 is off";
+    STREAM_IDLE_TIMEOUT_MS: "stream_idle_timeout_ms", Anywhere, Millis(0, DAY_MS), "0", Limits,
+        "longest silence between two body bytes from an engine, in milliseconds; 0 is off";
+    ENGINE_KEEPALIVE_MS: "engine_keepalive_ms", Anywhere, Millis(0, DAY_MS), "4000", Limits,
+        "how long an unused connection to an engine is kept, in milliseconds; 0 keeps none";
+    HEADER_TIMEOUT_MS: "header_timeout_ms", Anywhere, Millis(1, DAY_MS), "30000", Limits,
+        "longest time for a client to send its whole request head, in milliseconds";
+    BODY_TIMEOUT_MS: "body_timeout_ms", Anywhere, Millis(1, DAY_MS), "60000", Limits,
+        "longest silence while a client uploads its body, in milliseconds";
+    CLIENT_KEEPALIVE_MS: "client_keepalive_ms", Anywhere, Millis(1, DAY_MS), "75000", Limits,
+        "how long an unused connection of a client is kept, in milliseconds";
+    MAX_REQUEST_BODY_BYTES: "max_request_body_bytes", Anywhere, Whole(1, 1 << 40), "67108864", Limits,
+        "largest accepted request body, in bytes";
+
+    API_KEYS: "api_keys", File, List("[KEY]"), "[]", Keys,
+        "keys of which clients must present one as a bearer token; [] asks for none";
+    API_KEY: "api_key", Typed("api_keys"), List("KEY"), "null", Keys,
+        "a key of which clients must present one as a bearer token, in place of those of the file; \
+         may be repeated, or hold several separated by commas";
+    API_KEY_FILE: "api_key_file", Anywhere, Path, "null", Keys,
+        "file with further such keys, one a line; blank lines and lines that start with # are skipped";
+    ENGINE_API_KEY: "engine_api_key", Anywhere, Secret, "null", Keys,
+        "key sent to the engines; left out, VLLM_API_KEY of the environment is taken, if set";
+
+    GRACE_PERIOD_MS: "grace_period_ms", Anywhere, Millis(0, DAY_MS), "30000", Running,
+        "how long running requests may take to finish after SIGTERM, in milliseconds; 0 cuts them";
+    LOG_LEVEL: "log_level", Anywhere,
+        Choice(&["off", "error", "warn", "info", "debug", "trace"], &[]), "info", Running,
+        "least severity that is logged; off logs nothing";
+    LOG_FORMAT: "log_format", Anywhere, Choice(&["text", "json"], &[]), "text", Running,
+        "form of a log line";
+}

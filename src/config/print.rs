@@ -1,0 +1,101 @@
+//! The settings as a file again, secrets hidden.
+
+use serde::Serialize;
+use serde_yaml::{Mapping, Value};
+use std::time::Duration;
+
+use super::keys::{self, Key};
+use super::settings::{EngineSpec, ExtraRoute, Settings};
+use crate::retry::RetryValues;
+
+impl Settings {
+    /// The configuration in force, as YAML that can be read back, in the order of the documented
+    /// example. A secret is `***`, which is refused when it is read back.
+    pub fn to_yaml(&self) -> String {
+        serde_yaml::to_string(&self.to_mapping()).unwrap_or_default()
+    }
+
+    #[rustfmt::skip] // one setting a line
+    fn to_mapping(&self) -> Mapping {
+        let mut out = Mapping::new();
+        put(&mut out, &keys::HOST, &self.host);
+        put(&mut out, &keys::PORT, self.port);
+        put(&mut out, &keys::ADMIN_HOST, &self.admin_host);
+        put(&mut out, &keys::ADMIN_PORT, self.admin_port);
+        put(&mut out, &keys::THREADS, self.threads);
+        put(&mut out, &keys::H2C, self.h2c);
+        put(&mut out, &keys::SERVICE_DISCOVERY, "static");
+        put(&mut out, &keys::ENGINES, self.engines.iter().map(engine).collect::<Vec<_>>());
+        put(&mut out, &keys::ALIASES, &self.aliases);
+        put(&mut out, &keys::MODELS_REFRESH_MS, millis(self.models_refresh));
+        put(&mut out, &keys::ROUTING_LOGIC, self.routing_logic.name());
+        put(&mut out, &keys::SESSION_KEY, &self.session_key);
+        put(&mut out, &keys::EXTRA_ROUTES, self.extra_routes.iter().map(route).collect::<Vec<_>>());
+        self.put_retries(&mut out);
+        put(&mut out, &keys::CONNECT_TIMEOUT_MS, millis(self.connect_timeout));
+        put(&mut out, &keys::FIRST_BYTE_TIMEOUT_MS, millis(self.first_byte_timeout.unwrap_or_default()));
+        put(&mut out, &keys::STREAM_IDLE_TIMEOUT_MS, millis(self.stream_idle_timeout.unwrap_or_default()));
+        put(&mut out, &keys::ENGINE_KEEPALIVE_MS, millis(self.engine_keepalive));
+        put(&mut out, &keys::HEADER_TIMEOUT_MS, millis(self.header_timeout));
+        put(&mut out, &keys::BODY_TIMEOUT_MS, millis(self.body_timeout));
+        put(&mut out, &keys::CLIENT_KEEPALIVE_MS, millis(self.client_keepalive));
+        put(&mut out, &keys::MAX_REQUEST_BODY_BYTES, self.max_request_body_bytes);
+        put(&mut out, &keys::API_KEYS, &self.api_keys);
+        put(&mut out, &keys::API_KEY_FILE, ()); // its keys are among api_keys
+        put(&mut out, &keys::ENGINE_API_KEY, &self.engine_api_key);
+        put(&mut out, &keys::GRACE_PERIOD_MS, millis(self.grace_period));
+        put(&mut out, &keys::LOG_LEVEL, self.log_level.0.as_str().to_ascii_lowercase());
+        put(&mut out, &keys::LOG_FORMAT, self.log_format.name());
+        out
+    }
+
+    /// While retries are off the other settings mean nothing; the defaults stand for them.
+    fn put_retries(&self, out: &mut Mapping) {
+        put(out, &keys::ENABLE_RETRIES, self.retry.is_some());
+        let values = self
+            .retry
+            .map_or_else(RetryValues::default, |retry| RetryValues {
+                max_retries: retry.max_retries().into(),
+                initial_backoff_ms: millis(retry.initial_backoff()),
+                max_backoff_ms: millis(retry.max_backoff()),
+                backoff_multiplier: retry.backoff_multiplier(),
+                jitter_factor: retry.jitter_factor(),
+            });
+        put(out, &keys::MAX_RETRIES, values.max_retries);
+        put(out, &keys::INITIAL_BACKOFF_MS, values.initial_backoff_ms);
+        put(out, &keys::MAX_BACKOFF_MS, values.max_backoff_ms);
+        put(out, &keys::BACKOFF_MULTIPLIER, values.backoff_multiplier);
+        put(out, &keys::JITTER_FACTOR, values.jitter_factor);
+    }
+}
+
+fn put(out: &mut Mapping, key: &Key, value: impl Serialize) {
+    put_field(out, key.name, value);
+}
+
+fn put_field(out: &mut Mapping, name: &str, value: impl Serialize) {
+    out.insert(
+        name.into(),
+        serde_yaml::to_value(value).unwrap_or(Value::Null),
+    );
+}
+
+fn engine(engine: &EngineSpec) -> Mapping {
+    let mut out = Mapping::new();
+    put_field(&mut out, "url", &engine.url);
+    put_field(&mut out, "models", &engine.models);
+    out
+}
+
+fn route(route: &ExtraRoute) -> Mapping {
+    let mut out = Mapping::new();
+    put_field(&mut out, "method", route.method.as_str());
+    put_field(&mut out, "path", &route.path);
+    put_field(&mut out, "model", route.model.name());
+    put_field(&mut out, "resend", route.resend.name());
+    out
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,191 @@
+//! The settings after every check.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::engine_url::EngineUrl;
+use super::secret::Secret;
+use crate::retry::RetryConfig;
+
+/// What the proxy runs by. Made by [`load`](super::load), which lets no mistake through.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Address of the public listener: an IP address, without brackets, or a name.
+    pub host: String,
+    /// Port of the public listener; 0 lets the system choose.
+    pub port: u16,
+    /// Address of the admin listener: an IP address, without brackets, or a name.
+    pub admin_host: String,
+    /// Port of the admin listener; 0 lets the system choose.
+    pub admin_port: u16,
+    /// Worker threads; 0 is one per core.
+    pub threads: usize,
+    /// HTTP/2 with prior knowledge on the public port.
+    pub h2c: bool,
+    /// The engines: at least one, no two alike.
+    pub engines: Vec<EngineSpec>,
+    /// From the name clients ask for to the model; no target is an alias itself.
+    pub aliases: BTreeMap<String, String>,
+    /// How often an engine without declared models is asked again.
+    pub models_refresh: Duration,
+    /// How an engine is chosen.
+    pub routing_logic: RoutingLogic,
+    /// Header, or top-level field of the JSON body, that names the session.
+    pub session_key: Option<String>,
+    /// Routes forwarded beyond the built-in ones.
+    pub extra_routes: Vec<ExtraRoute>,
+    /// The retry policy; `None` is off.
+    pub retry: Option<RetryConfig>,
+    /// Longest wait for a connection to an engine.
+    pub connect_timeout: Duration,
+    /// Longest wait for the first byte of an engine's answer; `None` is off.
+    pub first_byte_timeout: Option<Duration>,
+    /// Longest silence between two body bytes from an engine; `None` is off.
+    pub stream_idle_timeout: Option<Duration>,
+    /// How long an unused connection to an engine is kept; zero keeps none.
+    pub engine_keepalive: Duration,
+    /// Longest time for a client to send its whole request head.
+    pub header_timeout: Duration,
+    /// Longest silence while a client uploads its body.
+    pub body_timeout: Duration,
+    /// How long an unused connection of a client is kept.
+    pub client_keepalive: Duration,
+    /// Largest accepted request body.
+    pub max_request_body_bytes: usize,
+    /// Keys of which clients must present one; empty asks for none.
+    pub api_keys: Vec<Secret>,
+    /// Key sent to engines.
+    pub engine_api_key: Option<Secret>,
+    /// How long running requests may take to finish after SIGTERM; zero cuts them.
+    pub grace_period: Duration,
+    /// Least severity that is logged.
+    pub log_level: LogLevel,
+    /// Form of a log line.
+    pub log_format: LogFormat,
+}
+
+impl Settings {
+    /// `HOST:PORT` of the public listener, with brackets around an IPv6 address.
+    pub fn public_address(&self) -> String {
+        address(&self.host, self.port)
+    }
+
+    /// `HOST:PORT` of the admin listener, with brackets around an IPv6 address.
+    pub fn admin_address(&self) -> String {
+        address(&self.admin_host, self.admin_port)
+    }
+}
+
+fn address(host: &str, port: u16) -> String {
+    if host.contains(':') {
+        format!("[{host}]:{port}")
+    } else {
+        format!("{host}:{port}")
+    }
+}
+
+/// One engine and what it serves.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EngineSpec {
+    /// Where it is.
+    pub url: EngineUrl,
+    /// Its models; empty means that the engine is asked.
+    pub models: Vec<String>,
+}
+
+/// How an engine is chosen among those that serve the model.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RoutingLogic {
+    /// Each in turn.
+    RoundRobin,
+}
+
+impl RoutingLogic {
+    /// The word in the configuration.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::RoundRobin => "roundrobin",
+        }
+    }
+
+    /// Whether it looks at the session.
+    pub fn uses_session(self) -> bool {
+        match self {
+            Self::RoundRobin => false,
+        }
+    }
+}
+
+/// Least severity that is logged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LogLevel(pub log::LevelFilter);
+
+/// Form of a log line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogFormat {
+    /// For people.
+    Text,
+    /// One JSON object a line.
+    Json,
+}
+
+impl LogFormat {
+    /// The word in the configuration.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Text => "text",
+            Self::Json => "json",
+        }
+    }
+}
+
+/// A route forwarded beyond the built-in ones.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ExtraRoute {
+    /// The method.
+    pub method: http::Method,
+    /// The path, compared exactly.
+    pub path: String,
+    /// Where the model comes from, and with it the engines to choose from.
+    pub model: ModelSource,
+    /// When a request may be sent again.
+    pub resend: Resend,
+}
+
+/// Where the model of a request comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ModelSource {
+    /// The `model` of the body.
+    Body,
+    /// Nowhere: any engine will do.
+    Any,
+}
+
+impl ModelSource {
+    /// The word in the configuration.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Body => "body",
+            Self::Any => "any",
+        }
+    }
+}
+
+/// When a request may be sent again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Resend {
+    /// After every failure that the retry policy hides: the call changes nothing.
+    Always,
+    /// Only if no connection was made, so that the engine cannot have acted on it.
+    ConnectOnly,
+}
+
+impl Resend {
+    /// The word in the configuration.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Always => "always",
+            Self::ConnectOnly => "connect_only",
+        }
+    }
+}
