@@ -1,3 +1,46 @@
-//! The `vllm-pingora` command.
+//! The `vllm-pingora` command: ask the library, print, and turn the outcome into an exit status.
 
-fn main() {}
+use std::env;
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use vllm_pingora::cli::{self, Task};
+use vllm_pingora::config::Settings;
+
+fn main() -> ExitCode {
+    // Answers --help and --version, and exits with 2 after an unknown flag.
+    let matches = cli::command().get_matches();
+    match cli::task(&matches, &cli::environment(env::vars_os())) {
+        Ok(Task::Serve(loaded)) => serve(&loaded.settings, &loaded.warnings),
+        Ok(Task::Print { text, warnings }) => {
+            warn(&warnings);
+            say(&mut io::stdout(), &text);
+            ExitCode::SUCCESS
+        }
+        Err(errors) => {
+            say(&mut io::stderr(), &format!("{errors}\n"));
+            ExitCode::from(cli::USAGE)
+        }
+    }
+}
+
+fn serve(settings: &Settings, warnings: &[String]) -> ExitCode {
+    warn(warnings);
+    let address = settings.public_address();
+    say(
+        &mut io::stderr(),
+        &format!("not listening on {address}: this revision only checks its configuration\n"),
+    );
+    ExitCode::FAILURE
+}
+
+fn warn(warnings: &[String]) {
+    for warning in warnings {
+        say(&mut io::stderr(), &format!("warning: {warning}\n"));
+    }
+}
+
+/// Writes what can be written: a reader that has gone away is no reason to fail.
+fn say(out: &mut impl Write, text: &str) {
+    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+}
