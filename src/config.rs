@@ -34,8 +34,10 @@ pub use engine_url::{EngineUrl, EngineUrlError};
 pub use report::ConfigErrors;
 pub use secret::{HIDDEN, Secret, SecretError};
 pub use settings::{
-    EngineSpec, ExtraRoute, LogFormat, LogLevel, ModelSource, Resend, RoutingLogic, Settings,
+    EngineSpec, ExtraRoute, LogFormat, LogLevel, ModelSource, RoutingLogic, Settings,
 };
+
+pub use crate::retry::Resend;
 
 use keys::Key;
 use reader::Reader;

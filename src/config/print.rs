@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::keys::{self, Key};
 use super::settings::{EngineSpec, ExtraRoute, Settings};
-use crate::retry::RetryValues;
+use crate::retry::{Resend, RetryValues};
 
 impl Settings {
     /// The configuration in force, as YAML that can be read back, in the order of the documented
@@ -92,7 +92,11 @@ fn route(route: &ExtraRoute) -> Mapping {
     put_field(&mut out, "method", route.method.as_str());
     put_field(&mut out, "path", &route.path);
     put_field(&mut out, "model", route.model.name());
-    put_field(&mut out, "resend", route.resend.name());
+    let resend = match route.resend {
+        Resend::Always => "always",
+        Resend::ConnectOnly => "connect_only",
+    };
+    put_field(&mut out, "resend", resend);
     out
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::engine_url::EngineUrl;
 use super::secret::Secret;
-use crate::retry::RetryConfig;
+use crate::retry::{Resend, RetryConfig};
 
 /// What the proxy runs by. Made by [`load`](super::load), which lets no mistake through.
 #[derive(Clone, Debug)]
@@ -167,25 +167,6 @@ impl ModelSource {
         match self {
             Self::Body => "body",
             Self::Any => "any",
-        }
-    }
-}
-
-/// When a request may be sent again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Resend {
-    /// After every failure that the retry policy hides: the call changes nothing.
-    Always,
-    /// Only if no connection was made, so that the engine cannot have acted on it.
-    ConnectOnly,
-}
-
-impl Resend {
-    /// The word in the configuration.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Always => "always",
-            Self::ConnectOnly => "connect_only",
         }
     }
 }
