@@ -33,10 +33,9 @@ mod yaml;
 pub use engine_url::{EngineUrl, EngineUrlError};
 pub use report::ConfigErrors;
 pub use secret::{HIDDEN, Secret, SecretError};
-pub use settings::{
-    EngineSpec, ExtraRoute, LogFormat, LogLevel, ModelSource, RoutingLogic, Settings,
-};
+pub use settings::{EngineSpec, ExtraRoute, LogFormat, LogLevel, RoutingLogic, Settings};
 
+pub use crate::request::route::ModelSource;
 pub use crate::retry::Resend;
 
 use keys::Key;

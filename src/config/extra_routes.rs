@@ -4,8 +4,9 @@ use super::keys::EXTRA_ROUTES;
 use super::names;
 use super::reader::{Field, Reader, fields, unknown_field};
 use super::report::{Place, shown};
-use super::settings::{ExtraRoute, ModelSource};
+use super::settings::ExtraRoute;
 use super::yaml::Node;
+use crate::request::route::ModelSource;
 use crate::retry::Resend;
 
 const FIELDS: &[&str] = &["method", "path", "model", "resend"];

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::keys::{self, Key};
 use super::settings::{EngineSpec, ExtraRoute, Settings};
+use crate::request::route::ModelSource;
 use crate::retry::{Resend, RetryValues};
 
 impl Settings {
@@ -91,7 +92,11 @@ fn route(route: &ExtraRoute) -> Mapping {
     let mut out = Mapping::new();
     put_field(&mut out, "method", route.method.as_str());
     put_field(&mut out, "path", &route.path);
-    put_field(&mut out, "model", route.model.name());
+    let model = match route.model {
+        ModelSource::Body => "body",
+        ModelSource::Any => "any",
+    };
+    put_field(&mut out, "model", model);
     let resend = match route.resend {
         Resend::Always => "always",
         Resend::ConnectOnly => "connect_only",

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::engine_url::EngineUrl;
 use super::secret::Secret;
+use crate::request::route::ModelSource;
 use crate::retry::{Resend, RetryConfig};
 
 /// What the proxy runs by. Made by [`load`](super::load), which lets no mistake through.
@@ -150,23 +151,4 @@ pub struct ExtraRoute {
     pub model: ModelSource,
     /// When a request may be sent again.
     pub resend: Resend,
-}
-
-/// Where the model of a request comes from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ModelSource {
-    /// The `model` of the body.
-    Body,
-    /// Nowhere: any engine will do.
-    Any,
-}
-
-impl ModelSource {
-    /// The word in the configuration.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Body => "body",
-            Self::Any => "any",
-        }
-    }
 }
