@@ -145,6 +145,15 @@ impl ApiError {
         )
     }
 
+    /// 503: no engine at all is up.
+    pub fn no_engines_available() -> Self {
+        Self::new(
+            503,
+            "no_engine_available",
+            "no engine is available; try again later",
+        )
+    }
+
     /// The HTTP status.
     pub fn status(&self) -> u16 {
         self.status

@@ -7,7 +7,7 @@
 //! proxy:
 //!
 //! - [`head`] reads and judges a request head, byte by byte;
-//! - [`ClientSession`](session) wraps the client's connection for one request: it keeps the body
+//! - `ClientSession` wraps the client's connection for one request: it keeps the body
 //!   for every attempt and holds the response head back;
 //! - [`Exchange`] is what the wrapper and the proxy's hooks share while a request runs;
 //! - [`Edge`] is the application a listener serves.

@@ -1,12 +1,16 @@
-//! The engines behind the router.
+//! The engines behind the router: who they are, where they are, what they serve.
+//!
+//! - [`Engine`] is one vLLM server: its URL, the addresses of its name, its running requests;
+//! - [`Fleet`] holds them all, and which of them serve which model;
+//! - [`Catalog`] asks them what they serve, for `/v1/models` and for engines whose models are not
+//!   configured.
 
-/// Names one engine for the life of the process; never given to another one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct EngineId(u32);
+mod ask;
+mod catalog;
+mod engine;
+mod fleet;
 
-impl EngineId {
-    /// The engine with this number.
-    pub const fn new(number: u32) -> Self {
-        Self(number)
-    }
-}
+pub use ask::{AskError, Asker};
+pub use catalog::{Catalog, ModelEntry};
+pub use engine::{Engine, EngineId, InFlight};
+pub use fleet::{Fleet, Lookup, Pool};

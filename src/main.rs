@@ -6,6 +6,7 @@ use std::process::ExitCode;
 
 use vllm_pingora::cli::{self, Task};
 use vllm_pingora::config::Settings;
+use vllm_pingora::{logging, server};
 
 fn main() -> ExitCode {
     // Answers --help and --version, and exits with 2 after an unknown flag.
@@ -25,13 +26,17 @@ fn main() -> ExitCode {
 }
 
 fn serve(settings: &Settings, warnings: &[String]) -> ExitCode {
-    warn(warnings);
-    let address = settings.public_address();
-    say(
-        &mut io::stderr(),
-        &format!("not listening on {address}: this revision only checks its configuration\n"),
-    );
-    ExitCode::FAILURE
+    logging::start(settings.log_level, settings.log_format);
+    for warning in warnings {
+        log::warn!("{warning}");
+    }
+    match server::run(settings) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            say(&mut io::stderr(), &format!("{error}\n"));
+            ExitCode::FAILURE
+        }
+    }
 }
 
 fn warn(warnings: &[String]) {

@@ -152,3 +152,12 @@ pub struct ExtraRoute {
     /// When a request may be sent again.
     pub resend: Resend,
 }
+
+impl From<LogFormat> for crate::access_log::Format {
+    fn from(format: LogFormat) -> Self {
+        match format {
+            LogFormat::Text => Self::Text,
+            LogFormat::Json => Self::Json,
+        }
+    }
+}

@@ -11,7 +11,6 @@ use pingora_core::protocols::Stream;
 use pingora_core::protocols::http::ServerSession;
 use pingora_core::protocols::l4::stream::Stream as L4Stream;
 use pingora_core::server::ShutdownWatch;
-use pingora_http::ResponseHeader;
 use pingora_proxy::{HttpProxy, ProxyHttp};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::timeout;
@@ -302,17 +301,4 @@ where
     fn server_options(&self) -> Option<&HttpServerOptions> {
         Some(&self.0.h2_options)
     }
-}
-
-/// Writes an error of our own as the answer of a session.
-pub(crate) fn error_head(error: &ApiError) -> pingora_core::Result<ResponseHeader> {
-    let mut head = ResponseHeader::build(error.status(), Some(6))?;
-    head.insert_header(http::header::CONTENT_TYPE, "application/json")?;
-    if let Some(allow) = error.allow() {
-        head.insert_header(http::header::ALLOW, allow)?;
-    }
-    if let Some(seconds) = error.retry_after() {
-        head.insert_header(http::header::RETRY_AFTER, seconds.to_string())?;
-    }
-    Ok(head)
 }

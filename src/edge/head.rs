@@ -6,7 +6,6 @@
 //! with a status that says why, and the connection is closed.
 
 use bytes::BytesMut;
-use http::HeaderName;
 use pingora_core::protocols::Stream;
 use tokio::io::AsyncReadExt;
 
@@ -257,13 +256,6 @@ fn too_large() -> ApiError {
     ApiError::headers_too_large(format!(
         "the request head is larger than the limit of {MAX_HEAD} bytes"
     ))
-}
-
-/// Whether the client waits for an interim answer before it sends its body.
-pub(super) fn expects_continue(fields: &http::HeaderMap) -> bool {
-    fields
-        .get(HeaderName::from_static("expect"))
-        .is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"100-continue"))
 }
 
 #[cfg(test)]

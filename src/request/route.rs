@@ -1,9 +1,11 @@
 //! The routes the public port serves: an allow-list, and all there is to know of each.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use http::Method;
 
+use crate::config::ExtraRoute;
 use crate::retry::Resend;
 
 /// Where a request's model comes from, and with it the engines that may serve it.
@@ -37,7 +39,7 @@ pub struct Route {
     /// The method it is served under.
     pub method: Method,
     /// Its path, compared byte for byte.
-    pub path: String,
+    pub path: Arc<str>,
     /// What happens to requests on it.
     pub action: Action,
 }
@@ -71,12 +73,12 @@ pub const HEALTH: &str = "/health";
 fn built_in() -> impl Iterator<Item = Route> {
     let own = |path: &str, action| Route {
         method: Method::GET,
-        path: path.to_owned(),
+        path: path.into(),
         action,
     };
     let inference = INFERENCE.iter().map(|path| Route {
         method: Method::POST,
-        path: (*path).to_owned(),
+        path: (*path).into(),
         action: Action::Forward {
             model: ModelSource::Body,
             resend: Resend::Always,
@@ -86,6 +88,19 @@ fn built_in() -> impl Iterator<Item = Route> {
         own("/v1/models", Action::ListModels),
         own(HEALTH, Action::Health),
     ])
+}
+
+impl From<&ExtraRoute> for Route {
+    fn from(extra: &ExtraRoute) -> Self {
+        Self {
+            method: extra.method.clone(),
+            path: extra.path.as_str().into(),
+            action: Action::Forward {
+                model: extra.model,
+                resend: extra.resend,
+            },
+        }
+    }
 }
 
 /// What a method and a path lead to.
@@ -101,15 +116,15 @@ pub enum Found<'a> {
 
 /// All routes of a router.
 #[derive(Clone, Debug)]
-pub struct Routes(HashMap<String, Vec<Route>>);
+pub struct Routes(HashMap<Arc<str>, Vec<Route>>);
 
 impl Routes {
     /// The built-in routes and `extra` ones; an extra one takes the place of a built-in one with
     /// the same method and path.
     pub fn new(extra: impl IntoIterator<Item = Route>) -> Self {
-        let mut by_path: HashMap<String, Vec<Route>> = HashMap::new();
+        let mut by_path: HashMap<Arc<str>, Vec<Route>> = HashMap::new();
         for route in built_in().chain(extra) {
-            let same_path = by_path.entry(route.path.clone()).or_default();
+            let same_path = by_path.entry(Arc::clone(&route.path)).or_default();
             same_path.retain(|other| other.method != route.method);
             same_path.push(route);
         }
@@ -150,7 +165,7 @@ mod tests {
     fn routes() -> Routes {
         Routes::new([Route {
             method: Method::POST,
-            path: "/v1/load_lora_adapter".to_owned(),
+            path: "/v1/load_lora_adapter".into(),
             action: Action::Forward {
                 model: ModelSource::Any,
                 resend: Resend::ConnectOnly,

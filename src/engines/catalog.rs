@@ -1,0 +1,189 @@
+//! What the engines say they serve.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::join_all;
+use serde_json::value::RawValue;
+use tokio::sync::Mutex;
+use tokio::time::Instant;
+
+use super::{Asker, Engine, Fleet};
+
+/// How long an answer is good for: a burst of clients asking for the models, or of probes, costs
+/// the engines one question each.
+const FRESH: Duration = Duration::from_secs(1);
+
+/// One model as an engine describes it.
+#[derive(Clone, Debug)]
+pub struct ModelEntry {
+    /// Its name.
+    pub id: String,
+    /// The engine's JSON object, byte for byte.
+    pub json: Box<RawValue>,
+}
+
+#[derive(serde::Deserialize)]
+struct List {
+    data: Vec<Box<RawValue>>,
+}
+
+#[derive(serde::Deserialize)]
+struct Id {
+    id: String,
+}
+
+/// Asks the engines, and remembers their answers for a second.
+#[derive(Debug)]
+pub struct Catalog {
+    fleet: Arc<Fleet>,
+    asker: Asker,
+    /// The `Authorization` of the router itself.
+    authorization: Option<String>,
+    listing: Mutex<Option<(Instant, Arc<Vec<ModelEntry>>)>>,
+    up: Mutex<Option<(Instant, usize)>>,
+}
+
+impl Catalog {
+    /// A catalog of `fleet`; `engine_key` is presented to engines that ask for a key.
+    pub fn new(fleet: Arc<Fleet>, engine_key: Option<&str>, limit: Duration) -> Self {
+        Self {
+            fleet,
+            asker: Asker::new(limit),
+            authorization: engine_key.map(|key| format!("Bearer {key}")),
+            listing: Mutex::default(),
+            up: Mutex::default(),
+        }
+    }
+
+    /// The models of all engines that answer now, each once, in the order of the engines; then
+    /// the aliases of those. `client` is the client's own `Authorization`, for engines that ask
+    /// for a key where the router has none; such an answer is for that client alone.
+    pub async fn models(&self, client: Option<&[u8]>) -> Arc<Vec<ModelEntry>> {
+        if self.authorization.is_none() && client.is_some() {
+            return Arc::new(self.ask_all(client).await);
+        }
+        let mut listing = self.listing.lock().await;
+        if let Some((at, models)) = &*listing
+            && at.elapsed() < FRESH
+        {
+            return Arc::clone(models);
+        }
+        let models = Arc::new(self.ask_all(None).await);
+        *listing = Some((Instant::now(), Arc::clone(&models)));
+        models
+    }
+
+    /// How many engines answer `/health` with 200 now.
+    pub async fn engines_up(&self) -> usize {
+        let mut up = self.up.lock().await;
+        if let Some((at, count)) = *up
+            && at.elapsed() < FRESH
+        {
+            return count;
+        }
+        let healthy = async |engine: &Arc<Engine>| {
+            let answer = self.asker.get(engine, "/health", self.own()).await;
+            matches!(answer, Ok((200, _)))
+        };
+        let count = join_all(self.fleet.engines().iter().map(healthy))
+            .await
+            .iter()
+            .filter(|up| **up)
+            .count();
+        *up = Some((Instant::now(), count));
+        count
+    }
+
+    /// Asks the engines of this list for their models and tells the fleet.
+    pub async fn learn(&self, engines: &[Arc<Engine>]) {
+        join_all(engines.iter().map(async |engine| {
+            match self.ask(engine, None).await {
+                    Ok(models) => {
+                        let ids = models.into_iter().map(|model| model.id).collect();
+                        self.fleet.learn(engine.id(), ids);
+                    }
+    X
+                }
+        }))
+        .await;
+    }
+
+    async fn ask_all(&self, client: Option<&[u8]>) -> Vec<ModelEntry> {
+        let engines = self.fleet.engines();
+        let answers = join_all(engines.iter().map(|engine| self.ask(engine, client))).await;
+        let mut seen = HashSet::new();
+        let mut models = Vec::new();
+        for (engine, answer) in engines.iter().zip(answers) {
+            let offered = match answer {
+                Ok(offered) => offered,
+                Err(error) => {
+                    log::debug!("engine={} left out of /v1/models: {error}", engine.label());
+                    continue;
+                }
+            };
+            // The configuration may say less than the engine does, or more.
+            let declared = self.fleet.models_of(engine.id());
+            let missing = declared
+                .iter()
+                .filter(|id| !offered.iter().any(|model| model.id == **id));
+            let missing: Vec<_> = missing
+                .filter_map(|id| described(id, "vllm", None))
+                .collect();
+            let routed = |model: &ModelEntry| self.fleet.serves(engine.id(), &model.id);
+            models.extend(
+                offered
+                    .into_iter()
+                    .filter(routed)
+                    .chain(missing)
+                    .filter(|m| seen.insert(m.id.clone())),
+            );
+        }
+        let live = |target: &String| seen.contains(target);
+        let aliases = self
+            .fleet
+            .aliases()
+            .iter()
+            .filter(|(_, target)| live(target));
+        models.extend(
+            aliases.filter_map(|(alias, target)| described(alias, "vllm-pingora", Some(target))),
+        );
+        models
+    }
+
+    async fn ask(&self, engine: &Engine, client: Option<&[u8]>) -> Result<Vec<ModelEntry>, String> {
+        let authorization = self.own().or(client);
+        let answer = self.asker.get(engine, "/v1/models", authorization).await;
+        let (status, body) = answer.map_err(|error| error.to_string())?;
+        if status != 200 {
+            return Err(format!("it answered {status}"));
+        }
+        let list: List = serde_json::from_slice(&body).map_err(|error| error.to_string())?;
+        let entry = |json: Box<RawValue>| {
+            let Id { id } = serde_json::from_str(json.get()).ok()?;
+            Some(ModelEntry { id, json })
+        };
+        Ok(list.data.into_iter().filter_map(entry).collect())
+    }
+
+    fn own(&self) -> Option<&[u8]> {
+        self.authorization.as_deref().map(str::as_bytes)
+    }
+}
+
+/// An entry for a model that no engine described.
+fn described(id: &str, owner: &str, root: Option<&str>) -> Option<ModelEntry> {
+    let json = serde_json::json!({
+        "id": id,
+        "object": "model",
+        "created": 0,
+        "owned_by": owner,
+        "root": root.unwrap_or(id),
+        "parent": null,
+    });
+    Some(ModelEntry {
+        id: id.to_owned(),
+        json: serde_json::value::to_raw_value(&json).ok()?,
+    })
+}

@@ -1,0 +1,83 @@
+//! Where log lines go, and what they look like.
+
+use std::io::Write as _;
+
+use env_logger::Builder;
+use env_logger::fmt::Formatter;
+use log::{LevelFilter, Record};
+
+use crate::access_log;
+use crate::config::{LogFormat, LogLevel};
+
+/// Starts logging to the standard error.
+///
+/// Pingora's own lines are kept down to warnings unless debugging is asked for: what they tell of
+/// a request is in the access log.
+pub fn start(level: LogLevel, format: LogFormat) {
+    let ours = level.0;
+    let pingoras = if ours >= LevelFilter::Debug {
+        ours
+    } else {
+        ours.min(LevelFilter::Warn)
+    };
+    let mut builder = Builder::new();
+    builder.filter_level(ours);
+    for target in [
+        "pingora",
+        "pingora_core",
+        "pingora_proxy",
+        "pingora_pool",
+        "pingora_runtime",
+    ] {
+        builder.filter_module(target, pingoras);
+    }
+    builder.format(match format {
+        LogFormat::Text => text,
+        LogFormat::Json => json,
+    });
+    // A second start, as in a test, keeps the first logger.
+    let _ = builder.try_init();
+}
+
+fn text(out: &mut Formatter, record: &Record<'_>) -> std::io::Result<()> {
+    let (time, message) = (out.timestamp_millis(), one_line(record));
+    writeln!(
+        out,
+        "{time} {:<5} {} {message}",
+        record.level(),
+        record.target()
+    )
+}
+
+fn json(out: &mut Formatter, record: &Record<'_>) -> std::io::Result<()> {
+    let time = out.timestamp_millis();
+    let level = record.level();
+    let target = serde_json::Value::from(record.target());
+    let head = format!(r#"{{"time":"{time}","level":"{level}","target":{target},"#);
+    let message = record.args().to_string();
+    // The access log's lines are objects themselves.
+    match message.strip_prefix('{') {
+        Some(fields) if record.target() == access_log::TARGET => writeln!(out, "{head}{fields}"),
+        _ => writeln!(
+            out,
+            r#"{head}"message":{}}}"#,
+            serde_json::Value::from(message)
+        ),
+    }
+}
+
+/// A message without line ends: what a peer sent may be part of it.
+fn one_line(record: &Record<'_>) -> String {
+    let message = record.args().to_string();
+    if !message.contains(char::is_control) {
+        return message;
+    }
+    message
+        .chars()
+        .flat_map(|c| {
+            let escaped = c.is_control().then(|| c.escape_default());
+            let plain = (!c.is_control()).then_some(c);
+            escaped.into_iter().flatten().chain(plain)
+        })
+        .collect()
+}

@@ -1,0 +1,238 @@
+//! Counters and gauges of the router, exposed in Prometheus' text format.
+//!
+//! A request is counted once, by how it ended; an attempt is counted once, by its own outcome.
+
+pub mod names;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use prometheus::{
+    Encoder, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge,
+    IntGaugeVec, Opts, Registry, TextEncoder,
+};
+
+use crate::engines::Engine;
+use names::Name;
+
+/// All series of one router.
+#[derive(Clone, Debug)]
+pub struct Metrics {
+    registry: Registry,
+    requests: IntCounterVec,
+    attempts: IntCounterVec,
+    retries: IntCounterVec,
+    stale_connections: IntCounter,
+    backoff: Histogram,
+    in_flight: IntGauge,
+    engine_in_flight: IntGaugeVec,
+    duration: HistogramVec,
+    first_token: HistogramVec,
+}
+
+/// How a request ended, as it is counted.
+#[derive(Clone, Copy, Debug)]
+pub struct RequestEnd<'a> {
+    /// The route's path, or `other`.
+    pub route: &'a str,
+    /// The model by the name engines know, or `unknown`; never what a client made up.
+    pub model: &'a str,
+    /// One of the closed list of outcomes.
+    pub outcome: &'a str,
+    /// The status the client saw; `0` where it saw none.
+    pub status: u16,
+    /// From the head read to the last byte sent.
+    pub total: Duration,
+    /// From the head read to the first body byte sent.
+    pub first_byte: Option<Duration>,
+}
+
+impl Metrics {
+    /// Registers every series.
+    ///
+    /// # Errors
+    /// A name is registered twice or malformed.
+    pub fn new() -> prometheus::Result<Self> {
+        let registry = Registry::new();
+        let metrics = Self {
+            requests: counters(&registry, &names::REQUESTS)?,
+            attempts: counters(&registry, &names::ATTEMPTS)?,
+            retries: counters(&registry, &names::RETRIES)?,
+            stale_connections: register(
+                &registry,
+                IntCounter::with_opts(opts(&names::STALE_CONNECTIONS))?,
+            )?,
+            backoff: register(
+                &registry,
+                Histogram::with_opts(histogram_opts(&names::BACKOFF))?,
+            )?,
+            in_flight: register(&registry, IntGauge::with_opts(opts(&names::IN_FLIGHT))?)?,
+            engine_in_flight: register(
+                &registry,
+                IntGaugeVec::new(
+                    opts(&names::ENGINE_IN_FLIGHT),
+                    names::ENGINE_IN_FLIGHT.labels,
+                )?,
+            )?,
+            duration: histograms(&registry, &names::DURATION)?,
+            first_token: histograms(&registry, &names::FIRST_TOKEN)?,
+            registry,
+        };
+        let build = IntGaugeVec::new(opts(&names::BUILD_INFO), names::BUILD_INFO.labels)?;
+        build.with_label_values(&[env!("CARGO_PKG_VERSION")]).set(1);
+        register(&metrics.registry, build)?;
+        Ok(metrics)
+    }
+
+    /// A request has begun; it counts as in flight until the guard is dropped.
+    pub fn request_begun(&self) -> RequestInFlight {
+        self.in_flight.inc();
+        RequestInFlight(self.in_flight.clone())
+    }
+
+    /// A request has ended.
+    pub fn request_ended(&self, end: &RequestEnd<'_>) {
+        let status = StatusText::new(end.status);
+        self.requests
+            .with_label_values(&[end.route, end.model, end.outcome, status.as_str()])
+            .inc();
+        self.duration
+            .with_label_values(&[end.route])
+            .observe(end.total.as_secs_f64());
+        if let Some(first_byte) = end.first_byte {
+            self.first_token
+                .with_label_values(&[end.route])
+                .observe(first_byte.as_secs_f64());
+        }
+    }
+
+    /// An attempt on `engine` has ended.
+    pub fn attempt_ended(&self, engine: &str, outcome: &str) {
+        self.attempts.with_label_values(&[engine, outcome]).inc();
+    }
+
+    /// Another attempt follows, for this reason, after this wait.
+    pub fn retried(&self, reason: &str, backoff: Duration) {
+        self.retries.with_label_values(&[reason]).inc();
+        if !backoff.is_zero() {
+            self.backoff.observe(backoff.as_secs_f64());
+        }
+    }
+
+    /// A pooled connection turned out closed, and the request was sent on a fresh one.
+    pub fn stale_connection(&self) {
+        self.stale_connections.inc();
+    }
+
+    /// Everything, in Prometheus' text format.
+    pub fn expose(&self, engines: &[Arc<Engine>]) -> Vec<u8> {
+        for engine in engines {
+            let running = i64::try_from(engine.in_flight()).unwrap_or(i64::MAX);
+            self.engine_in_flight
+                .with_label_values(&[engine.label()])
+                .set(running);
+        }
+        let mut text = Vec::new();
+        if let Err(error) = TextEncoder::new().encode(&self.registry.gather(), &mut text) {
+            log::error!("metrics could not be encoded: {error}");
+        }
+        text
+    }
+}
+
+/// A request that is in flight.
+#[derive(Debug)]
+pub struct RequestInFlight(IntGauge);
+
+impl Drop for RequestInFlight {
+    fn drop(&mut self) {
+        self.0.dec();
+    }
+}
+
+/// A status as text, without an allocation.
+struct StatusText([u8; 3]);
+
+impl StatusText {
+    fn new(status: u16) -> Self {
+        let digit = |place: u16| b"0123456789".get(usize::from(status / place % 10)).copied();
+        Self([100, 10, 1].map(|place| digit(place).unwrap_or(b'0')))
+    }
+
+    fn as_str(&self) -> &str {
+        match &self.0 {
+            b"000" => "0",
+            digits => std::str::from_utf8(digits).unwrap_or("0"),
+        }
+    }
+}
+
+fn opts(name: &Name) -> Opts {
+    Opts::new(name.name, name.help)
+}
+
+fn histogram_opts(name: &Name) -> HistogramOpts {
+    HistogramOpts::new(name.name, name.help).buckets(name.buckets.to_vec())
+}
+
+fn counters(registry: &Registry, name: &Name) -> prometheus::Result<IntCounterVec> {
+    register(registry, IntCounterVec::new(opts(name), name.labels)?)
+}
+
+fn histograms(registry: &Registry, name: &Name) -> prometheus::Result<HistogramVec> {
+    register(
+        registry,
+        HistogramVec::new(histogram_opts(name), name.labels)?,
+    )
+}
+
+fn register<C: prometheus::core::Collector + Clone + 'static>(
+    registry: &Registry,
+    collector: C,
+) -> prometheus::Result<C> {
+    registry.register(Box::new(collector.clone()))?;
+    Ok(collector)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_listed_name_is_exposed_once_it_has_a_value() {
+        let metrics = Metrics::new().unwrap();
+        let _running = metrics.request_begun();
+        metrics.request_ended(&RequestEnd {
+            route: "/v1/completions",
+            model: "m",
+            outcome: "answered",
+            status: 200,
+            total: Duration::from_millis(3),
+            first_byte: Some(Duration::from_millis(2)),
+        });
+        metrics.attempt_ended("http://e", "answered");
+        metrics.retried("503", Duration::from_millis(50));
+        metrics.stale_connection();
+        let engine = Engine::new(
+            crate::engines::EngineId::new(0),
+            "http://e".parse().unwrap(),
+        );
+        let text = String::from_utf8(metrics.expose(&[Arc::new(engine)])).unwrap();
+        for name in names::ALL {
+            assert!(
+                text.contains(&format!("# TYPE {} {}", name.name, name.kind)),
+                "{}",
+                name.name
+            );
+        }
+        assert!(text.contains(
+            r#"vllm_pingora_requests_total{model="m",outcome="answered",route="/v1/completions",status="200"} 1"#
+        ));
+    }
+
+    #[test]
+    fn a_status_is_three_digits_or_zero() {
+        assert_eq!(StatusText::new(503).as_str(), "503");
+        assert_eq!(StatusText::new(0).as_str(), "0");
+    }
+}

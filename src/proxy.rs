@@ -1,0 +1,564 @@
+//! The life of a request, as Pingora's hooks: each translates, asks, and applies the answer.
+//!
+//! | hook | what happens there |
+//! |---|---|
+//! | `request_filter` | key, route, body, model: [`admit`] |
+//! | `upstream_peer` | waits out the backoff, picks an engine |
+//! | `upstream_request_filter` | the head as the engine is to see it |
+//! | `upstream_response_filter` | a retryable status asks the retry policy |
+//! | `upstream_response_body_filter` | so does an error in a stream's first event |
+//! | `fail_to_connect`, `error_while_proxy` | so does every failure |
+//! | `fail_to_proxy` | our own error, if nothing has been sent |
+//! | `logging` | the request is counted and logged, once |
+
+mod admit;
+mod attempt;
+mod context;
+mod first_event;
+mod headers;
+mod respond;
+mod translate;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use http::Version;
+use http::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderValue, TRANSFER_ENCODING};
+use pingora_core::modules::http::HttpModules;
+use pingora_core::upstreams::peer::HttpPeer;
+use pingora_core::{Error, Result};
+use pingora_http::{RequestHeader, ResponseHeader};
+use pingora_proxy::{FailToProxy, ProxyHttp, ProxyWarnLogContext, Session};
+use rand::RngExt;
+
+use crate::access_log;
+use crate::api_error::ApiError;
+use crate::config::{Secret, Settings};
+use crate::edge::Exchange;
+use crate::engines::{Catalog, Fleet};
+use crate::metrics::{Metrics, RequestEnd};
+use crate::request::route::{Route, Routes};
+use crate::retry::{Next, Outcome, RetryConfig, StopReason};
+
+pub use context::Context;
+use context::End;
+use first_event::{FirstEvent, Verdict};
+use headers::{Credential, Forwarding};
+use translate::{Ended, Progress};
+
+/// The route label of requests that no route serves.
+const OTHER_ROUTE: &str = "other";
+
+/// Forwards requests to engines, and asks again where the policy says so.
+#[derive(Debug)]
+pub struct Router {
+    fleet: Arc<Fleet>,
+    catalog: Arc<Catalog>,
+    metrics: Metrics,
+    routes: Routes,
+    other_route: Arc<str>,
+    retry: Option<RetryConfig>,
+    api_keys: Vec<Secret>,
+    engine_credential: Option<HeaderValue>,
+    max_body: usize,
+    connect_timeout: Duration,
+    engine_keepalive: Duration,
+    access_log: access_log::Format,
+    /// Tells connections that must not come from the pool from all others.
+    fresh: AtomicU64,
+}
+
+impl Router {
+    /// A router over `fleet`.
+    ///
+    /// # Errors
+    /// The engine key cannot be sent in a header.
+    pub fn new(
+        settings: &Settings,
+        fleet: Arc<Fleet>,
+        catalog: Arc<Catalog>,
+        metrics: Metrics,
+    ) -> Result<Self, http::header::InvalidHeaderValue> {
+        let engine_credential = match &settings.engine_api_key {
+            Some(key) => {
+                let mut value = HeaderValue::from_str(&format!("Bearer {}", key.expose()))?;
+                value.set_sensitive(true);
+                Some(value)
+            }
+            None => None,
+        };
+        Ok(Self {
+            fleet,
+            catalog,
+            metrics,
+            routes: Routes::new(settings.extra_routes.iter().map(Route::from)),
+            other_route: OTHER_ROUTE.into(),
+            retry: settings.retry,
+            api_keys: settings.api_keys.clone(),
+            engine_credential,
+            max_body: settings.max_request_body_bytes,
+            connect_timeout: settings.connect_timeout,
+            engine_keepalive: settings.engine_keepalive,
+            access_log: settings.log_format.into(),
+            fresh: AtomicU64::new(1),
+        })
+    }
+
+    fn credential(&self) -> Credential<'_> {
+        match &self.engine_credential {
+            Some(value) => Credential::Own(value),
+            None if self.api_keys.is_empty() => Credential::Clients,
+            None => Credential::Nobodys,
+        }
+    }
+
+    /// The running attempt has ended; whether another one follows.
+    fn conclude(&self, ctx: &mut Context, outcome: Outcome, label: &'static str) -> bool {
+        self.end_attempt(ctx, label);
+        self.follows(ctx, outcome)
+    }
+
+    /// The running attempt has answered with `status`; whether that answer is discarded, and
+    /// another attempt follows.
+    fn discards(&self, ctx: &mut Context, status: u16) -> bool {
+        if let Some(running) = ctx
+            .forward
+            .as_mut()
+            .and_then(|forward| forward.running.as_mut())
+        {
+            running.status = Some(status);
+        }
+        let discarded = self.follows(ctx, Outcome::Status(status));
+        if discarded {
+            self.end_attempt(ctx, context::RETRYABLE_STATUS);
+        }
+        discarded
+    }
+
+    /// Asks the policy what follows an attempt, and takes note of the answer.
+    fn follows(&self, ctx: &mut Context, outcome: Outcome) -> bool {
+        let Some(forward) = &mut ctx.forward else {
+            return false;
+        };
+        let draw = rand::rng().random::<f64>();
+        match forward.attempts.after(outcome, forward.pool.ids(), draw) {
+            Next::Retry { backoff, reason } => {
+                self.metrics.retried(reason.label(), backoff);
+                forward.backoff = backoff;
+                ctx.backoff_total += backoff;
+                true
+            }
+            Next::Stop(reason) => {
+                ctx.end = Some(match outcome {
+                    Outcome::Status(_) => End::Answered(reason),
+                    Outcome::Failed(failure) => End::OwnError(ctx.error_for(failure)),
+                    Outcome::Cut => End::Cut,
+                    Outcome::ClientGone => End::ClientGone,
+                });
+                false
+            }
+        }
+    }
+
+    fn end_attempt(&self, ctx: &mut Context, label: &'static str) {
+        if let Some(record) = ctx
+            .forward
+            .as_mut()
+            .and_then(|forward| forward.end_attempt(label))
+        {
+            self.metrics.attempt_ended(&record.engine, record.outcome);
+            ctx.attempts.push(record);
+        }
+    }
+}
+
+/// The error that makes Pingora drop an attempt's connection and call `upstream_peer` again.
+fn ask_again(status: u16) -> Box<Error> {
+    let mut error = Error::new_up(pingora_core::ErrorType::HTTPStatus(status));
+    error.set_retry(true);
+    error
+}
+
+#[async_trait]
+impl ProxyHttp for Router {
+    type CTX = Context;
+
+    fn new_ctx(&self) -> Context {
+        Context {
+            exchange: Exchange::current(),
+            _in_flight: self.metrics.request_begun(),
+            request_id: String::new(),
+            route: Arc::clone(&self.other_route),
+            stream: false,
+            forward: None,
+            end: None,
+            attempts: Vec::new(),
+            backoff_total: Duration::ZERO,
+        }
+    }
+
+    /// Pingora would add a module that can compress; bytes are not ours to change.
+    fn init_downstream_modules(&self, _modules: &mut HttpModules) {}
+
+    async fn request_filter(&self, session: &mut Session, ctx: &mut Context) -> Result<bool> {
+        ctx.request_id = headers::request_id(&session.req_header().headers, || {
+            respond::new_request_id(rand::random())
+        });
+        self.admit(session, ctx).await
+    }
+
+    async fn upstream_peer(
+        &self,
+        session: &mut Session,
+        ctx: &mut Context,
+    ) -> Result<Box<HttpPeer>> {
+        self.next_peer(session, ctx).await
+    }
+
+    async fn connected_to_upstream(
+        &self,
+        _session: &mut Session,
+        reused: bool,
+        peer: &HttpPeer,
+        _fd: std::os::unix::io::RawFd,
+        _digest: Option<&pingora_core::protocols::Digest>,
+        ctx: &mut Context,
+    ) -> Result<()> {
+        let running = ctx
+            .forward
+            .as_ref()
+            .and_then(|forward| forward.running.as_ref());
+        if let (Some(running), Some(address), false) = (running, peer._address.as_inet(), reused) {
+            running.engine.connected(*address);
+        }
+        Ok(())
+    }
+
+    async fn upstream_request_filter(
+        &self,
+        _session: &mut Session,
+        request: &mut RequestHeader,
+        ctx: &mut Context,
+    ) -> Result<()> {
+        ctx.exchange.begin_attempt();
+        let Some(forward) = &ctx.forward else {
+            return Ok(());
+        };
+        let Some(running) = &forward.running else {
+            return Ok(());
+        };
+        headers::to_engine(
+            request,
+            &Forwarding {
+                engine: &running.engine,
+                request_id: &ctx.request_id,
+                client: ctx.exchange.client(),
+                length: forward.length,
+                credential: self.credential(),
+            },
+        )
+    }
+
+    async fn request_body_filter(
+        &self,
+        _session: &mut Session,
+        body: &mut Option<Bytes>,
+        _end: bool,
+        ctx: &mut Context,
+    ) -> Result<()> {
+        // The whole body comes in one piece, on every attempt.
+        if let Some(rewritten) = ctx
+            .forward
+            .as_ref()
+            .and_then(|forward| forward.rewritten.as_ref())
+        {
+            *body = Some(rewritten.clone());
+        }
+        Ok(())
+    }
+
+    async fn upstream_response_filter(
+        &self,
+        _session: &mut Session,
+        response: &mut ResponseHeader,
+        ctx: &mut Context,
+    ) -> Result<()> {
+        if response.status.is_informational()
+            && response.status != http::StatusCode::SWITCHING_PROTOCOLS
+        {
+            return Ok(());
+        }
+        let status = response.status.as_u16();
+        if self.discards(ctx, status) {
+            return Err(ask_again(status));
+        }
+        if let Some(forward) = &mut ctx.forward {
+            let looked_at = self.retry.is_some() && status == 200 && is_event_stream(response);
+            forward.first_event = looked_at.then(FirstEvent::default);
+        }
+        Ok(())
+    }
+
+    fn upstream_response_body_filter(
+        &self,
+        _session: &mut Session,
+        body: &mut Option<Bytes>,
+        end: bool,
+        ctx: &mut Context,
+    ) -> Result<Option<Duration>> {
+        let Some(event) = ctx
+            .forward
+            .as_mut()
+            .and_then(|forward| forward.first_event.as_mut())
+        else {
+            return Ok(None);
+        };
+        let verdict = event.push(body.as_deref().unwrap_or_default(), end);
+        if verdict == Verdict::Undecided {
+            *body = None;
+            return Ok(None);
+        }
+        let kept = ctx
+            .forward
+            .as_mut()
+            .and_then(|forward| forward.first_event.take());
+        if let Verdict::Status(status) = verdict
+            && self.discards(ctx, status)
+        {
+            return Err(ask_again(status));
+        }
+        *body = kept.map(FirstEvent::into_bytes);
+        Ok(None)
+    }
+
+    async fn response_filter(
+        &self,
+        session: &mut Session,
+        response: &mut ResponseHeader,
+        ctx: &mut Context,
+    ) -> Result<()> {
+        headers::strip_hop_by_hop(response);
+        if session.req_header().version == Version::HTTP_10 {
+            // Such a client cannot read chunks; its answer ends with the connection.
+            response.remove_header(&TRANSFER_ENCODING);
+        }
+        response.insert_header(headers::REQUEST_ID, &ctx.request_id)?;
+        if let (Some(_), Some(forward)) = (&self.retry, &ctx.forward) {
+            response.insert_header(headers::ATTEMPTS, forward.attempts.spent())?;
+        }
+        Ok(())
+    }
+
+    fn response_body_filter(
+        &self,
+        _session: &mut Session,
+        body: &mut Option<Bytes>,
+        _end: bool,
+        ctx: &mut Context,
+    ) -> Result<Option<Duration>> {
+        if let Some(forward) = &mut ctx.forward
+            && body.as_ref().is_some_and(|data| !data.is_empty())
+        {
+            // No attempt can follow now.
+            forward.rewritten = None;
+        }
+        Ok(None)
+    }
+
+    fn fail_to_connect(
+        &self,
+        _session: &mut Session,
+        _peer: &HttpPeer,
+        ctx: &mut Context,
+        mut error: Box<Error>,
+    ) -> Box<Error> {
+        let failure = translate::connect_failure(&error);
+        log::debug!("id={} connect failed: {error}", ctx.request_id);
+        let retry = attempt::tries_next_address(ctx)
+            || self.conclude(ctx, Outcome::Failed(failure), failure.label());
+        error.set_retry(retry);
+        error
+    }
+
+    fn error_while_proxy(
+        &self,
+        _peer: &HttpPeer,
+        session: &mut Session,
+        mut error: Box<Error>,
+        ctx: &mut Context,
+        reused: bool,
+    ) -> Box<Error> {
+        ctx.exchange.end_attempt();
+        let Some(forward) = &mut ctx.forward else {
+            error.set_retry(false);
+            return error;
+        };
+        let Some(running) = &forward.running else {
+            // Its status has decided about this attempt.
+            error.set_retry(ctx.end.is_none());
+            return error;
+        };
+        let progress = Progress {
+            reused,
+            head_seen: running.status.is_some(),
+            committed: session.response_written().is_some(),
+        };
+        log::debug!(
+            "id={} attempt on {} failed: {error}",
+            ctx.request_id,
+            running.engine.label()
+        );
+        let retry = match translate::ended(&error, progress) {
+            Ended::Stale => {
+                self.metrics.stale_connection();
+                forward.again = Some(context::Again::Fresh);
+                true
+            }
+            Ended::Failed(failure) => self.conclude(ctx, Outcome::Failed(failure), failure.label()),
+            Ended::Cut => self.conclude(ctx, Outcome::Cut, "cut"),
+            Ended::ClientGone => self.conclude(ctx, Outcome::ClientGone, "client_gone"),
+            Ended::BadRequest => {
+                self.conclude(ctx, Outcome::ClientGone, "client_gone");
+                let refusal =
+                    ApiError::invalid_request("the request's header fields are malformed");
+                ctx.end = Some(End::OwnError(refusal));
+                false
+            }
+            Ended::Internal => {
+                log::error!("id={} internal error: {error}", ctx.request_id);
+                self.conclude(ctx, Outcome::ClientGone, "internal");
+                ctx.end = Some(End::OwnError(ApiError::internal()));
+                false
+            }
+        };
+        error.set_retry(retry);
+        error
+    }
+
+    async fn fail_to_proxy(
+        &self,
+        session: &mut Session,
+        error: &Error,
+        ctx: &mut Context,
+    ) -> FailToProxy {
+        let end = ctx.end.get_or_insert_with(|| match error.esource() {
+            pingora_core::ErrorSource::Downstream => End::ClientGone,
+            _ => End::OwnError(ApiError::internal()),
+        });
+        let refusal = match end {
+            End::OwnError(refusal) if session.response_written().is_none() => refusal.clone(),
+            _ => {
+                return FailToProxy {
+                    error_code: 0,
+                    can_reuse_downstream: false,
+                };
+            }
+        };
+        if let Err(error) = self.refuse(session, ctx, &refusal).await {
+            log::debug!(
+                "id={} the answer could not be sent: {error}",
+                ctx.request_id
+            );
+        }
+        FailToProxy {
+            error_code: refusal.status(),
+            can_reuse_downstream: false,
+        }
+    }
+
+    async fn logging(&self, session: &mut Session, error: Option<&Error>, ctx: &mut Context) {
+        self.account(session, error, ctx);
+    }
+
+    // Every failure is in the access log, with the engine and the outcome of each attempt.
+    fn suppress_error_log(&self, _session: &Session, _ctx: &Context, _error: &Error) -> bool {
+        true
+    }
+
+    fn suppress_proxy_warn_log(
+        &self,
+        _session: &Session,
+        _ctx: &Context,
+        _error: &Error,
+        _context: ProxyWarnLogContext,
+    ) -> bool {
+        true
+    }
+}
+
+fn is_event_stream(response: &ResponseHeader) -> bool {
+    let stream = |value: &HeaderValue| value.as_bytes().starts_with(b"text/event-stream");
+    response.headers.get(CONTENT_TYPE).is_some_and(stream)
+        && !response.headers.contains_key(CONTENT_ENCODING)
+}
+
+impl Router {
+    /// Counts and logs a request at its end.
+    fn account(&self, session: &Session, error: Option<&Error>, ctx: &mut Context) {
+        let end = ctx.end.take().unwrap_or_else(|| match error {
+            None => End::Answered(StopReason::Answered),
+            Some(_) => End::OwnError(ApiError::internal()),
+        });
+        self.end_attempt(ctx, end.attempt_label());
+        let status = session
+            .response_written()
+            .map_or(0, |head| head.status.as_u16());
+        let model = ctx
+            .forward
+            .as_ref()
+            .map(|forward| Arc::clone(forward.pool.model()));
+        let model = model.as_deref().unwrap_or_default();
+        let received = ctx.exchange.received();
+        let first_byte = ctx
+            .exchange
+            .first_byte()
+            .map(|at| at.duration_since(received));
+        let total = received.elapsed();
+        self.metrics.request_ended(&RequestEnd {
+            route: &ctx.route,
+            model: if model.is_empty() { "unknown" } else { model },
+            outcome: end.outcome(),
+            status,
+            total,
+            first_byte,
+        });
+        let level = match end {
+            End::Answered(_) | End::Local | End::ClientGone => log::Level::Info,
+            End::OwnError(_) | End::Cut => log::Level::Warn,
+        };
+        if !log::log_enabled!(target: access_log::TARGET, level) {
+            return;
+        }
+        let attempts: Vec<_> = ctx
+            .attempts
+            .iter()
+            .map(context::AttemptRecord::entry)
+            .collect();
+        let request = session.req_header();
+        let entry = access_log::Entry {
+            request_id: &ctx.request_id,
+            client: ctx.exchange.client(),
+            method: request.method.as_str(),
+            path: request.uri.path(),
+            model,
+            stream: ctx.stream,
+            status,
+            outcome: end.outcome(),
+            reason: end.reason(),
+            attempts: &attempts,
+            backoff: ctx.backoff_total,
+            first_byte,
+            total,
+            bytes_in: session.body_bytes_read(),
+            bytes_out: session.body_bytes_sent(),
+        };
+        log::log!(target: access_log::TARGET, level, "{}", entry.line(self.access_log));
+    }
+
+    fn next_fresh_group(&self) -> u64 {
+        self.fresh.fetch_add(1, Ordering::Relaxed)
+    }
+}

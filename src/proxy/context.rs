@@ -1,0 +1,173 @@
+//! What the proxy knows of one request.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::time::Instant;
+
+use crate::access_log;
+use crate::api_error::ApiError;
+use crate::edge::Exchange;
+use crate::engines::{Engine, InFlight, Pool};
+use crate::metrics::RequestInFlight;
+use crate::retry::{Attempts, Failure, StopReason};
+
+use super::first_event::FirstEvent;
+
+/// One request, from its head to its last byte.
+#[derive(Debug)]
+pub struct Context {
+    pub(super) exchange: Arc<Exchange>,
+    pub(super) _in_flight: RequestInFlight,
+    pub(super) request_id: String,
+    /// The route's path; `other` for what is not served.
+    pub(super) route: Arc<str>,
+    pub(super) stream: bool,
+    pub(super) forward: Option<Forward>,
+    pub(super) end: Option<End>,
+    pub(super) attempts: Vec<AttemptRecord>,
+    pub(super) backoff_total: Duration,
+}
+
+/// A request that goes to an engine.
+#[derive(Debug)]
+pub(super) struct Forward {
+    pub(super) pool: Arc<Pool>,
+    pub(super) attempts: Attempts,
+    /// The body's length; `None` where the request has no body to declare.
+    pub(super) length: Option<usize>,
+    /// The body with an alias replaced; `None` where it goes as it came, and after the answer
+    /// has begun.
+    pub(super) rewritten: Option<Bytes>,
+    /// The wait before the next attempt.
+    pub(super) backoff: Duration,
+    /// The attempt that runs.
+    pub(super) running: Option<Running>,
+    /// What is to be done with the engine of the last attempt instead of picking one.
+    pub(super) again: Option<Again>,
+    /// The stream's first event, while it is looked at.
+    pub(super) first_event: Option<FirstEvent>,
+}
+
+/// An attempt that runs.
+#[derive(Debug)]
+pub(super) struct Running {
+    pub(super) engine: Arc<Engine>,
+    pub(super) _in_flight: InFlight,
+    pub(super) started: Instant,
+    /// Which of the engine's addresses is tried.
+    pub(super) address: usize,
+    /// The engine's response head was read; this is its status.
+    pub(super) status: Option<u16>,
+}
+
+/// The same attempt goes on, by another way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Again {
+    /// The pooled connection was stale: on a fresh one.
+    Fresh,
+    /// The address refused: to the engine's next one.
+    NextAddress,
+}
+
+/// The outcome of attempts that were answered with a status to ask again for.
+pub(super) const RETRYABLE_STATUS: &str = "retryable_status";
+
+/// How an attempt ended, for the log.
+#[derive(Clone, Debug)]
+pub(super) struct AttemptRecord {
+    pub(super) engine: Arc<str>,
+    pub(super) outcome: &'static str,
+    pub(super) status: Option<u16>,
+    pub(super) took: Duration,
+}
+
+/// How a request ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum End {
+    /// An engine's answer went through.
+    Answered(StopReason),
+    /// The answer broke off in the middle.
+    Cut,
+    /// The client left.
+    ClientGone,
+    /// We answered with an error of our own.
+    OwnError(ApiError),
+    /// We answered ourselves, as asked.
+    Local,
+}
+
+impl End {
+    /// The closed list of outcomes a request is counted under.
+    pub(super) fn outcome(&self) -> &'static str {
+        match self {
+            Self::Answered(StopReason::BudgetSpent) => "exhausted",
+            Self::Answered(_) | Self::Local => "answered",
+            Self::Cut => "cut",
+            Self::ClientGone => "client_gone",
+            Self::OwnError(_) => "own_error",
+        }
+    }
+}
+
+impl End {
+    /// The word for the log on why the request ended.
+    pub(super) fn reason(&self) -> &'static str {
+        match self {
+            Self::Answered(reason) => reason.label(),
+            Self::Local => StopReason::Answered.label(),
+            Self::Cut => StopReason::Committed.label(),
+            Self::ClientGone => StopReason::ClientGone.label(),
+            Self::OwnError(error) => error.code(),
+        }
+    }
+
+    /// The word for an attempt that was running when the request ended.
+    pub(super) fn attempt_label(&self) -> &'static str {
+        match self {
+            Self::Answered(StopReason::BudgetSpent | StopReason::NotRepeatable) => RETRYABLE_STATUS,
+            end => end.outcome(),
+        }
+    }
+}
+
+impl AttemptRecord {
+    /// The attempt as the access log tells it.
+    pub(super) fn entry(&self) -> access_log::Attempt<'_> {
+        access_log::Attempt {
+            engine: &self.engine,
+            outcome: self.outcome,
+            status: self.status,
+            took: self.took,
+        }
+    }
+}
+
+impl Context {
+    /// The error to answer with when the last attempt was a failure.
+    pub(super) fn error_for(&self, failure: Failure) -> ApiError {
+        let spent = self
+            .forward
+            .as_ref()
+            .map_or(0, |forward| forward.attempts.spent());
+        if failure.is_timeout() {
+            ApiError::engine_timeout(spent)
+        } else {
+            ApiError::engine_unreachable(spent)
+        }
+    }
+}
+
+impl Forward {
+    /// Ends the running attempt: its engine is free of it, and the log gets a line about it.
+    pub(super) fn end_attempt(&mut self, outcome: &'static str) -> Option<AttemptRecord> {
+        let running = self.running.take()?;
+        Some(AttemptRecord {
+            engine: Arc::clone(running.engine.label()),
+            outcome,
+            status: running.status,
+            took: running.started.elapsed(),
+        })
+    }
+}

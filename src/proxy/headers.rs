@@ -1,0 +1,262 @@
+//! The header fields we set and remove, on the way to engines and back.
+
+use std::net::SocketAddr;
+
+use http::HeaderMap;
+use http::header::{
+    AUTHORIZATION, CONNECTION, CONTENT_LENGTH, EXPECT, HOST, HeaderName, HeaderValue,
+    PROXY_AUTHENTICATE, TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
+};
+use pingora_core::Result;
+use pingora_http::{RequestHeader, ResponseHeader};
+
+use crate::engines::Engine;
+
+/// Names a request, on its way in, to engines, back, and in the log.
+pub(super) const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+/// Tells the client how many attempts its answer took.
+pub(super) const ATTEMPTS: HeaderName = HeaderName::from_static("x-vllm-pingora-attempts");
+const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+const FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
+const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
+const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
+const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
+
+/// The longest request id that is taken from a client.
+const MAX_REQUEST_ID: usize = 128;
+
+/// The client's request id if it is one line of 1 to 128 visible ASCII characters, given once;
+/// else the one `fresh` makes.
+pub(super) fn request_id(fields: &HeaderMap, fresh: impl FnOnce() -> String) -> String {
+    let mut given = fields.get_all(&REQUEST_ID).iter();
+    let acceptable = |value: &&HeaderValue| {
+        let bytes = value.as_bytes();
+        (1..=MAX_REQUEST_ID).contains(&bytes.len()) && bytes.iter().all(u8::is_ascii_graphic)
+    };
+    match (given.next().filter(acceptable), given.next()) {
+        (Some(value), None) => value.to_str().map_or_else(|_| fresh(), str::to_owned),
+        _ => fresh(),
+    }
+}
+
+/// What an engine is told of a request beside what the client said.
+#[derive(Debug)]
+pub(super) struct Forwarding<'a> {
+    pub(super) engine: &'a Engine,
+    pub(super) request_id: &'a str,
+    pub(super) client: Option<SocketAddr>,
+    /// The body's length; `None` where the request has none to declare.
+    pub(super) length: Option<usize>,
+    pub(super) credential: Credential<'a>,
+}
+
+/// The key an engine sees.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Credential<'a> {
+    /// The router's own, as the whole value of the header.
+    Own(&'a HeaderValue),
+    /// Whatever the client sent.
+    Clients,
+    /// None: the client's key is for the router alone.
+    Nobodys,
+}
+
+/// Rewrites a request's head for an engine. Hop-by-hop fields are gone already.
+pub(super) fn to_engine(request: &mut RequestHeader, forward: &Forwarding<'_>) -> Result<()> {
+    let url = forward.engine.url();
+    if let Some(host) = host_of(request) {
+        request.insert_header(FORWARDED_HOST, host)?;
+    }
+    // Also brings an absolute-form target into origin form.
+    let path = request
+        .uri
+        .path_and_query()
+        .map_or("/", http::uri::PathAndQuery::as_str);
+    let target = format!("{}{path}", url.prefix());
+    request.set_raw_path(target.as_bytes())?;
+    request.insert_header(HOST, url.authority())?;
+    request.insert_header(REQUEST_ID, forward.request_id)?;
+    request.insert_header(FORWARDED_PROTO, "http")?;
+    if let Some(client) = forward.client {
+        let chain = forwarded_for(&request.headers, client);
+        request.insert_header(FORWARDED_FOR, chain)?;
+    }
+    match forward.credential {
+        Credential::Own(value) => request.insert_header(AUTHORIZATION, value.clone())?,
+        Credential::Clients => {}
+        Credential::Nobodys => drop(request.remove_header(&AUTHORIZATION)),
+    }
+    // The body has been read, so the engine need not be asked for leave to send it.
+    request.remove_header(&EXPECT);
+    match forward.length {
+        Some(length) => request.insert_header(CONTENT_LENGTH, length)?,
+        None => drop(request.remove_header(&CONTENT_LENGTH)),
+    }
+    Ok(())
+}
+
+/// The host the client asked for.
+fn host_of(request: &RequestHeader) -> Option<HeaderValue> {
+    match request.headers.get(HOST) {
+        Some(host) => Some(host.clone()),
+        None => HeaderValue::from_str(request.uri.authority()?.as_str()).ok(),
+    }
+}
+
+/// The client's own chain, with its address behind it.
+fn forwarded_for(fields: &HeaderMap, client: SocketAddr) -> Vec<u8> {
+    let mut chain = Vec::new();
+    for value in fields.get_all(&FORWARDED_FOR) {
+        chain.extend_from_slice(value.as_bytes());
+        chain.extend_from_slice(b", ");
+    }
+    chain.extend_from_slice(client.ip().to_canonical().to_string().as_bytes());
+    chain
+}
+
+/// Removes from an engine's response what concerned the connection it came on only.
+pub(super) fn strip_hop_by_hop(response: &mut ResponseHeader) {
+    let nominated: Vec<HeaderName> = response
+        .headers
+        .get_all(CONNECTION)
+        .iter()
+        .flat_map(|value| value.as_bytes().split(|byte| *byte == b','))
+        .filter_map(|name| HeaderName::from_bytes(name.trim_ascii()).ok())
+        .filter(|name| *name != TRANSFER_ENCODING && *name != CONTENT_LENGTH)
+        .collect();
+    let upgraded = response.status == http::StatusCode::SWITCHING_PROTOCOLS;
+    for name in &nominated {
+        if !(upgraded && *name == UPGRADE) {
+            response.remove_header(name);
+        }
+    }
+    for name in [
+        KEEP_ALIVE,
+        PROXY_CONNECTION,
+        PROXY_AUTHENTICATE,
+        TE,
+        TRAILER,
+    ] {
+        response.remove_header(&name);
+    }
+    if !upgraded {
+        response.remove_header(&CONNECTION);
+        response.remove_header(&UPGRADE);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engines::EngineId;
+
+    fn fields(list: &[(&'static str, &[u8])]) -> HeaderMap {
+        let mut map = HeaderMap::new();
+        for (name, value) in list {
+            map.append(*name, HeaderValue::from_bytes(value).unwrap());
+        }
+        map
+    }
+
+    #[test]
+    fn a_clients_request_id_is_kept_only_if_it_is_harmless() {
+        let id = |list: &[(&'static str, &[u8])]| request_id(&fields(list), || "fresh".to_owned());
+        assert_eq!(id(&[("x-request-id", b"abc-1")]), "abc-1");
+        assert_eq!(id(&[("x-request-id", &[b'a'; 128])]), "a".repeat(128));
+        assert_eq!(id(&[]), "fresh");
+        assert_eq!(id(&[("x-request-id", b"")]), "fresh");
+        assert_eq!(id(&[("x-request-id", &[b'a'; 129])]), "fresh");
+        assert_eq!(id(&[("x-request-id", b"a b")]), "fresh");
+        assert_eq!(id(&[("x-request-id", b"a\xe9")]), "fresh");
+        assert_eq!(
+            id(&[("x-request-id", b"a"), ("x-request-id", b"b")]),
+            "fresh"
+        );
+    }
+
+    fn forwarded(
+        prefix: &str,
+        credential: Credential<'_>,
+        list: &[(&'static str, &str)],
+    ) -> RequestHeader {
+        let url = format!("http://engine:9001{prefix}");
+        let engine = Engine::new(EngineId::new(0), url.parse().unwrap());
+        let mut request = RequestHeader::build("POST", b"/v1/completions?a=%2F&b=+", None).unwrap();
+        for (name, value) in list {
+            request.append_header(*name, *value).unwrap();
+        }
+        let forward = Forwarding {
+            engine: &engine,
+            request_id: "id",
+            client: Some("10.1.2.3:4567".parse().unwrap()),
+            length: Some(7),
+            credential,
+        };
+        to_engine(&mut request, &forward).unwrap();
+        request
+    }
+
+    #[test]
+    fn the_engine_sees_its_own_name_and_where_the_request_came_from() {
+        let request = forwarded(
+            "/base",
+            Credential::Clients,
+            &[
+                ("Host", "edge.test"),
+                ("X-Forwarded-For", "1.2.3.4"),
+                ("Expect", "100-continue"),
+            ],
+        );
+        assert_eq!(request.raw_path(), b"/base/v1/completions?a=%2F&b=+");
+        let get = |name: &str| {
+            request
+                .headers
+                .get(name)
+                .map(|value| value.to_str().unwrap())
+        };
+        assert_eq!(get("host"), Some("engine:9001"));
+        assert_eq!(get("x-forwarded-host"), Some("edge.test"));
+        assert_eq!(get("x-forwarded-for"), Some("1.2.3.4, 10.1.2.3"));
+        assert_eq!(get("x-forwarded-proto"), Some("http"));
+        assert_eq!(get("x-request-id"), Some("id"));
+        assert_eq!(get("content-length"), Some("7"));
+        assert_eq!(get("expect"), None);
+    }
+
+    #[test]
+    fn the_engine_sees_the_key_meant_for_it_and_no_other() {
+        let own = HeaderValue::from_static("Bearer engine");
+        let seen = |credential| {
+            let request = forwarded("", credential, &[("Authorization", "Bearer client")]);
+            request
+                .headers
+                .get(AUTHORIZATION)
+                .map(|value| value.to_str().unwrap().to_owned())
+        };
+        assert_eq!(
+            seen(Credential::Own(&own)).as_deref(),
+            Some("Bearer engine")
+        );
+        assert_eq!(seen(Credential::Clients).as_deref(), Some("Bearer client"));
+        assert_eq!(seen(Credential::Nobodys), None);
+    }
+
+    #[test]
+    fn fields_of_the_engines_connection_stay_there() {
+        let mut response = ResponseHeader::build(200, None).unwrap();
+        for (name, value) in [
+            ("Connection", "X-Y, close"),
+            ("X-Y", "1"),
+            ("Keep-Alive", "timeout=5"),
+            ("Proxy-Authenticate", "Basic"),
+            ("Content-Length", "3"),
+            ("X-Z", "kept"),
+        ] {
+            response.append_header(name, value).unwrap();
+        }
+        strip_hop_by_hop(&mut response);
+        let mut left: Vec<_> = response.headers.keys().map(HeaderName::as_str).collect();
+        left.sort_unstable();
+        assert_eq!(left, ["content-length", "x-z"]);
+    }
+}
