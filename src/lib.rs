@@ -1,3 +1,4 @@
 //! An edge proxy for fleets of vLLM engines.
 
 pub mod retry;
+pub mod simulator;
