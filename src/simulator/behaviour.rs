@@ -5,9 +5,12 @@
 //! a JSON object. So a flag `--fail-share` and the key `fail_share` are checked by the same rule
 //! and refused with the same words.
 
+mod values;
+
 use serde_json::{Map, Value, json};
 
 use super::fault::{self, Fault, Point};
+use values::{count, is_header_text, length, number, script, word};
 
 /// Every key [`Behaviour::changed`] accepts.
 pub(super) const KEYS: [&str; 16] = [
@@ -41,7 +44,7 @@ pub enum BehaviourError {
     #[error("{0}: unknown key; accepted are {keys}", keys = KEYS.join(", "))]
     UnknownKey(String),
     /// A value out of its range or of the wrong type.
-    #[error("{key}: {found} is not accepted; {accepted}")]
+    #[error("{key}: {found} is not accepted; it must be {accepted}")]
     Value {
         /// The key at fault.
         key: String,
@@ -171,23 +174,23 @@ impl Behaviour {
             found: value.to_string(),
             accepted: accepted.to_owned(),
         };
-        let share = || number(value, 0.0, 1.0).ok_or_else(|| refuse("a number between 0 and 1 is"));
+        let share = || number(value, 0.0, 1.0).ok_or_else(|| refuse("a number between 0 and 1"));
         let limit = |least| {
             count(value)
                 .filter(|count| *count >= least)
-                .ok_or_else(|| refuse(&format!("a whole number of at least {least} is")))
+                .ok_or_else(|| refuse(&format!("a whole number of at least {least}")))
         };
         let status = || {
             value
                 .as_u64()
                 .and_then(|status| u16::try_from(status).ok())
                 .filter(|status| (400..=599).contains(status))
-                .ok_or_else(|| refuse("a status from 400 to 599 is"))
+                .ok_or_else(|| refuse("a status from 400 to 599"))
         };
         match key {
             "script" => {
-                self.script =
-                    script(value).ok_or_else(|| refuse(&format!("a step is {}", fault::WORDS)))?;
+                self.script = script(value)
+                    .ok_or_else(|| refuse(&format!("steps, each {}", fault::WORDS)))?;
             }
             "fail_share" => self.fail_share = share()?,
             "reset_share" => self.reset_share = share()?,
@@ -195,45 +198,46 @@ impl Behaviour {
             "ttft_jitter" => self.ttft_jitter = share()?,
             "fail_status" => self.fail_status = status()?,
             "health_status" if value.as_u64() == Some(200) => self.health_status = 200,
-            "health_status" => self.health_status = status()?,
+            "health_status" => {
+                self.health_status =
+                    status().map_err(|_| refuse("200 or a status from 400 to 599"))?;
+            }
             "reset_at" => {
                 self.reset_at = word(value)
                     .and_then(|text| fault::point(&text).ok())
-                    .ok_or_else(|| {
-                        refuse("`before-head`, `after-head` or a number of tokens is")
-                    })?;
+                    .ok_or_else(|| refuse("`before-head`, `after-head` or a number of tokens"))?;
             }
             "retry_after" if value.is_null() => self.retry_after = None,
             "retry_after" => {
                 self.retry_after = Some(
                     word(value)
                         .filter(|text| is_header_text(text))
-                        .ok_or_else(|| refuse("seconds or an HTTP date are"))?,
+                        .ok_or_else(|| refuse("seconds or an HTTP date"))?,
                 );
             }
             "paused" => {
-                self.paused = value.as_bool().ok_or_else(|| refuse("true or false is"))?;
+                self.paused = value.as_bool().ok_or_else(|| refuse("true or false"))?;
             }
             "ttft_ms" => {
                 self.ttft_ms = number(value, 0.0, 3_600_000.0)
-                    .ok_or_else(|| refuse("a number between 0 and 3600000 is"))?;
+                    .ok_or_else(|| refuse("a number between 0 and 3600000"))?;
             }
             "tokens_per_second" => {
                 self.tokens_per_second = number(value, 0.0, 1e6)
                     .filter(|rate| *rate == 0.0 || *rate >= 0.001)
                     .ok_or_else(|| {
-                        refuse("0 (as fast as possible) or a number from 0.001 to 1000000 is")
+                        refuse("0 (as fast as possible) or a number from 0.001 to 1000000")
                     })?;
             }
             "tokens" => {
                 self.tokens = length(value)
-                    .ok_or_else(|| refuse("a number from 1 to 1000000 or a range `8-32` is"))?;
+                    .ok_or_else(|| refuse("a number from 1 to 1000000 or a range such as 8-32"))?;
             }
             "max_num_seqs" => self.max_num_seqs = limit(1)?,
             "max_num_queued_reqs" if value.is_null() => self.max_num_queued_reqs = None,
             "max_num_queued_reqs" => self.max_num_queued_reqs = Some(limit(0)?),
             "seed" => {
-                self.seed = value.as_u64().ok_or_else(|| refuse("a whole number is"))?;
+                self.seed = value.as_u64().ok_or_else(|| refuse("a whole number"))?;
             }
             _ => return Err(BehaviourError::UnknownKey(key.to_owned())),
         }
@@ -241,108 +245,5 @@ impl Behaviour {
     }
 }
 
-fn number(value: &Value, least: f64, most: f64) -> Option<f64> {
-    value
-        .as_f64()
-        .filter(|number| (least..=most).contains(number))
-}
-
-fn count(value: &Value) -> Option<usize> {
-    value.as_u64().and_then(|count| usize::try_from(count).ok())
-}
-
-/// A word, or a number taken as one.
-fn word(value: &Value) -> Option<String> {
-    match value {
-        Value::String(text) => Some(text.trim().to_owned()),
-        Value::Number(number) => Some(number.to_string()),
-        _ => None,
-    }
-}
-
-fn is_header_text(text: &str) -> bool {
-    !text.is_empty()
-        && text
-            .bytes()
-            .all(|byte| byte == b' ' || byte.is_ascii_graphic())
-}
-
-/// A script as one text with commas or as an array; an empty one or `null` means none.
-fn script(value: &Value) -> Option<Vec<Option<Fault>>> {
-    let words: Vec<String> = match value {
-        Value::Null => return Some(Vec::new()),
-        Value::String(text) if text.trim().is_empty() => return Some(Vec::new()),
-        Value::String(text) => text.split(',').map(str::to_owned).collect(),
-        Value::Number(_) => vec![word(value)?],
-        Value::Array(items) => items.iter().map(word).collect::<Option<_>>()?,
-        _ => return None,
-    };
-    words.iter().map(|word| fault::step(word).ok()).collect()
-}
-
-/// A length: one number, or `least-most`.
-fn length(value: &Value) -> Option<(u32, u32)> {
-    let text = word(value)?;
-    let (least, most) = text.split_once('-').unwrap_or((&text, &text));
-    let (least, most) = (least.trim().parse().ok()?, most.trim().parse().ok()?);
-    (1 <= least && least <= most && most <= 1_000_000).then_some((least, most))
-}
-
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_is_shown_is_accepted_again() {
-        let odd = Behaviour::from_json(
-            r#"{"script":[503,"reset-after-3",200],"tokens":"8-32","retry_after":2,
-                "max_num_queued_reqs":0,"reset_at":5,"hang_share":0.25,"paused":true}"#,
-        )
-        .unwrap();
-        assert_eq!(Behaviour::default().changed(&odd.to_json()).unwrap(), odd);
-        let plain = Behaviour::default();
-        assert_eq!(odd.changed(&plain.to_json()).unwrap(), plain);
-        assert_eq!(plain.to_json().as_object().unwrap().len(), KEYS.len());
-    }
-
-    #[test]
-    fn a_wrong_value_names_its_key_and_what_is_accepted() {
-        for (change, text) in [
-            (r"[]", "the change must be a JSON object"),
-            (r#"{"speed":1}"#, "speed: unknown key; accepted are script"),
-            (
-                r#"{"fail_share":1.5}"#,
-                "fail_share: 1.5 is not accepted; a number between 0 and 1",
-            ),
-            (
-                r#"{"script":"503,melt"}"#,
-                r#"script: "503,melt" is not accepted; a step is 200"#,
-            ),
-            (
-                r#"{"fail_status":200}"#,
-                "fail_status: 200 is not accepted; a status from 400",
-            ),
-            (
-                r#"{"tokens":0}"#,
-                "tokens: 0 is not accepted; a number from 1",
-            ),
-            (r#"{"tokens":"9-3"}"#, "tokens: \"9-3\" is not accepted"),
-            (
-                r#"{"max_num_seqs":0}"#,
-                "max_num_seqs: 0 is not accepted; a whole number of at least 1",
-            ),
-            (r#"{"retry_after":"a\r\nb"}"#, "retry_after: "),
-            (
-                r#"{"paused":"yes"}"#,
-                "paused: \"yes\" is not accepted; true or false is",
-            ),
-            (
-                r#"{"fail_share":0.6,"hang_share":0.6}"#,
-                "fail_share, reset_share, hang_share: they",
-            ),
-        ] {
-            let error = Behaviour::from_json(change).unwrap_err().to_string();
-            assert!(error.starts_with(text), "{change}: {error}");
-        }
-    }
-}
+mod tests;

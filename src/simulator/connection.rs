@@ -123,6 +123,9 @@ impl Connection {
         if length > MAX_BODY {
             return Err(End::TooLarge);
         }
+        // A promise of much is believed a little at a time.
+        let missing = length.saturating_sub(self.inbox.len());
+        self.inbox.reserve(missing.min(1 << 20));
         while self.inbox.len() < length {
             self.read().await?;
         }

@@ -48,6 +48,9 @@ impl Generation<'_> {
     /// Answers the request. `Err` when the client left.
     pub(super) async fn run(mut self) -> Result<Ending, Gone> {
         let (plan, behaviour) = self.engine.plan();
+        if let Some(fault) = plan.fault {
+            self.engine.ledger.fault(self.line, fault);
+        }
         match plan.fault {
             Some(Fault::Status(status)) => {
                 return self.refuse(Reply::trouble(status), &behaviour).await;

@@ -7,6 +7,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use serde_json::{Value, json};
 
+use super::fault::Fault;
+
 /// How many requests are remembered.
 const REMEMBERED: usize = 1024;
 
@@ -50,6 +52,7 @@ struct Received {
     body_bytes: usize,
     body_hash: u64,
     status: Option<u16>,
+    fault: Option<Fault>,
     ending: Ending,
 }
 
@@ -87,6 +90,7 @@ impl Ledger {
             body_bytes,
             body_hash,
             status: None,
+            fault: None,
             ending: Ending::Pending,
         };
         let mut state = self.lock();
@@ -105,6 +109,27 @@ impl Ledger {
         if let Some(received) = state.find(line) {
             received.status = Some(status);
         }
+    }
+
+    /// Notes the fault a request was dealt.
+    pub(super) fn fault(&self, line: Line, fault: Fault) {
+        if let Some(received) = self.lock().find(line) {
+            received.fault = Some(fault);
+        }
+    }
+
+    /// What came of a request so far, in words: its status, fault and ending.
+    pub(super) fn outcome(&self, line: Line) -> String {
+        let mut state = self.lock();
+        let Some(received) = state.find(line) else {
+            return "forgotten".to_owned();
+        };
+        let status = received.status.map_or("-".to_owned(), |it| it.to_string());
+        let fault = received.fault.map_or("-".to_owned(), |it| it.to_string());
+        format!(
+            "status={status} fault={fault} ending={}",
+            received.ending.word()
+        )
     }
 
     /// Notes how a request ended. A silent one that the client then leaves stays silent in its line
@@ -192,6 +217,7 @@ impl Received {
             "body_bytes": self.body_bytes,
             "body_fnv1a": format!("{:016x}", self.body_hash),
             "status": self.status,
+            "fault": self.fault.map(|fault| fault.to_string()),
             "ending": self.ending.word(),
         })
     }

@@ -66,7 +66,7 @@ pub(super) async fn answer(
     let ending = *result.as_ref().unwrap_or(&Ending::Aborted);
     engine.ledger.end(line, ending);
     log::info!(
-        "engine={} request_id={} method={} path={} model={} stream={} bytes={} ending={}",
+        "engine={} request_id={} method={} path={} model={} stream={} bytes={} {}",
         engine.port,
         head.request_id.as_deref().unwrap_or("-"),
         head.method,
@@ -74,7 +74,7 @@ pub(super) async fn answer(
         said.model.as_deref().unwrap_or("-"),
         said.stream,
         request.body.len(),
-        ending.word(),
+        engine.ledger.outcome(line),
     );
     after(&result, head.close)
 }

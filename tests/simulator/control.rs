@@ -14,7 +14,7 @@ async fn behaviour_is_shown_and_changed_as_a_whole_or_not_at_all() {
     assert_eq!(refused.status(), 400);
     assert_eq!(
         refused.json()["error"],
-        "ttft_ms: -1 is not accepted; a number between 0 and 3600000 is"
+        "ttft_ms: -1 is not accepted; it must be a number between 0 and 3600000"
     );
     let refused = client.post("/sim", &json!({"speed": 1})).await.json();
     assert!(
@@ -60,7 +60,7 @@ async fn the_last_requests_are_shown_with_what_came_of_them() {
         last,
         json!([{
             "number": 2, "method": "POST", "path": "/v1/completions", "x_request_id": "r2",
-            "body_bytes": 15, "body_fnv1a": last[0]["body_fnv1a"], "status": 503,
+            "body_bytes": 15, "body_fnv1a": last[0]["body_fnv1a"], "status": 503, "fault": "503",
             "ending": "complete",
         }])
     );
