@@ -61,7 +61,8 @@ impl Connection {
             stream,
             inbox: BytesMut::with_capacity(4096),
             out: Vec::with_capacity(4096),
-            keep_alive,
+            // So that no deadline is beyond what a clock can hold.
+            keep_alive: keep_alive.min(Duration::from_secs(86_400)),
             timer: Box::pin(tokio::time::sleep(Duration::ZERO)),
             date: (0, String::new()),
         }

@@ -48,15 +48,19 @@ impl Generation<'_> {
     /// Answers the request. `Err` when the client left.
     pub(super) async fn run(mut self) -> Result<Ending, Gone> {
         let (plan, behaviour) = self.engine.plan();
-        if let Some(fault) = plan.fault {
-            self.engine.ledger.fault(self.line, fault);
-        }
         match plan.fault {
             Some(Fault::Status(status)) => {
+                self.note(plan.fault);
                 return self.refuse(Reply::trouble(status), &behaviour).await;
             }
-            Some(Fault::Break(Break::Reset, Point::BeforeHead)) => return Ok(Ending::Reset),
-            Some(Fault::Break(Break::Close, Point::BeforeHead)) => return Ok(Ending::Closed),
+            Some(Fault::Break(Break::Reset, Point::BeforeHead)) => {
+                self.note(plan.fault);
+                return Ok(Ending::Reset);
+            }
+            Some(Fault::Break(Break::Close, Point::BeforeHead)) => {
+                self.note(plan.fault);
+                return Ok(Ending::Closed);
+            }
             _ => {}
         }
         let arrived = Instant::now();
@@ -68,6 +72,8 @@ impl Generation<'_> {
             Admission::Running(slot) => Place::Running(slot),
             Admission::Waiting(ticket) => Place::Waiting(ticket),
         };
+        // Only now: a request the engine turned away did not meet its fault.
+        self.note(plan.fault);
         if plan.fault == Some(Fault::Break(Break::Stall, Point::BeforeHead)) {
             return self.fall_silent(place).await;
         }
@@ -106,6 +112,12 @@ impl Generation<'_> {
             });
         }
         Ok(ending)
+    }
+
+    fn note(&self, fault: Option<Fault>) {
+        if let Some(fault) = fault {
+            self.engine.ledger.fault(self.line, fault);
+        }
     }
 
     fn answer(&mut self, plan: &Plan) -> Answer {

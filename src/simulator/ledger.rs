@@ -111,7 +111,7 @@ impl Ledger {
         }
     }
 
-    /// Notes the fault a request was dealt.
+    /// Notes the fault a request met.
     pub(super) fn fault(&self, line: Line, fault: Fault) {
         if let Some(received) = self.lock().find(line) {
             received.fault = Some(fault);
