@@ -14,3 +14,4 @@ pub mod request;
 pub mod retry;
 pub mod routing;
 pub mod server;
+pub mod simulator;

@@ -6,11 +6,16 @@ use std::process::ExitCode;
 
 use vllm_pingora::cli::{self, Task};
 use vllm_pingora::config::Settings;
-use vllm_pingora::{logging, server};
+use vllm_pingora::{logging, server, simulator};
 
 fn main() -> ExitCode {
     // Answers --help and --version, and exits with 2 after an unknown flag.
-    let matches = cli::command().get_matches();
+    let matches = cli::command()
+        .subcommand(simulator::command())
+        .get_matches();
+    if let Some((_, matches)) = matches.subcommand() {
+        return simulator::main(matches);
+    }
     match cli::task(&matches, &cli::environment(env::vars_os())) {
         Ok(Task::Serve(loaded)) => serve(&loaded.settings, &loaded.warnings),
         Ok(Task::Print { text, warnings }) => {
