@@ -98,15 +98,19 @@ impl Catalog {
 
     /// Asks the engines of this list for their models and tells the fleet.
     pub async fn learn(&self, engines: &[Arc<Engine>]) {
-        join_all(engines.iter().map(async |engine| {
-            match self.ask(engine, None).await {
+        join_all(
+            engines
+                .iter()
+                .map(async |engine| match self.ask(engine, None).await {
                     Ok(models) => {
                         let ids = models.into_iter().map(|model| model.id).collect();
                         self.fleet.learn(engine.id(), ids);
                     }
-    X
-                }
-        }))
+                    Err(error) => {
+                        log::warn!("engine={} models=unknown error={error}", engine.label());
+                    }
+                }),
+        )
         .await;
     }
 

@@ -190,12 +190,22 @@ impl Router {
             let refusal = ApiError::no_engines_available();
             return self.refuse(session, ctx, &refusal).await;
         }
-        let data: Vec<_> = models.iter().map(|model| &model.json).collect();
-        match serde_json::to_vec(&serde_json::json!({"object": "list", "data": data})) {
+        let data = models.iter().map(|model| &*model.json).collect();
+        match serde_json::to_vec(&ModelList {
+            object: "list",
+            data,
+        }) {
             Ok(body) => self.answer(session, ctx, 200, &[], body.into()).await,
             Err(_) => self.refuse(session, ctx, &ApiError::internal()).await,
         }
     }
+}
+
+/// The answer of `/v1/models`; each entry as its engine wrote it.
+#[derive(serde::Serialize)]
+struct ModelList<'a> {
+    object: &'static str,
+    data: Vec<&'a serde_json::value::RawValue>,
 }
 
 /// Reads an error of an upload: who is at fault, and what can still be said.

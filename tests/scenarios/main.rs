@@ -13,5 +13,6 @@
     reason = "test code: a failed expectation is a panic, and nothing here is anyone's API"
 )]
 
+mod retry_status;
 mod support;
 mod support_selftest;

@@ -11,6 +11,7 @@
 )]
 
 mod client;
+mod edge;
 mod engine;
 mod patience;
 mod script;
@@ -18,6 +19,7 @@ mod sse;
 mod wire;
 
 pub use client::{Client, Interim, NoResponse, Request, Response, post, req_n, req_s};
+pub use edge::{EdgeBuilder, RETRIES, TestEdge, edge, millis, retries};
 pub use engine::{Connection, Delivery, ScriptedEngine};
 pub use patience::{PATIENCE, within};
 pub use script::{

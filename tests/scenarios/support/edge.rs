@@ -1,0 +1,275 @@
+//! The real router, in the test's own runtime, on ports of its own.
+
+use std::collections::HashMap;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::Duration;
+
+use pingora_core::apps::http_app::HttpServer;
+use vllm_pingora::config::Settings;
+use vllm_pingora::engines::Fleet;
+use vllm_pingora::metrics::Metrics;
+use vllm_pingora::server::{Drain, Listener, Parts};
+
+use super::{Client, PATIENCE, Request, Response, ScriptedEngine, within};
+
+/// Between two looks at a condition that nothing wakes us for.
+const POLL: Duration = Duration::from_millis(1);
+
+/// A router to be started: settings as YAML lines, then engines.
+pub struct EdgeBuilder {
+    yaml: String,
+    engines: Vec<(String, Vec<String>)>,
+}
+
+/// A router with these settings (lines of YAML, without `engines`), over engines still to be
+/// named.
+pub fn edge(yaml: &str) -> EdgeBuilder {
+    EdgeBuilder {
+        yaml: yaml.to_owned(),
+        engines: Vec::new(),
+    }
+}
+
+/// The settings most scenarios use: retries on, no jitter, backoffs of 200, 400, 800, 1000 ms.
+pub const RETRIES: &str = "\
+enable_retries: true
+initial_backoff_ms: 200
+max_backoff_ms: 1000
+backoff_multiplier: 2
+jitter_factor: 0
+";
+
+/// The standard settings with a budget of `n` attempts.
+pub fn retries(n: u32) -> String {
+    format!("{RETRIES}max_retries: {n}\n")
+}
+
+impl EdgeBuilder {
+    /// Adds engines that serve the model `m`.
+    pub fn engines<'a>(self, engines: impl IntoIterator<Item = &'a ScriptedEngine>) -> Self {
+        engines
+            .into_iter()
+            .fold(self, |edge, engine| edge.engine(engine, &["m"]))
+    }
+
+    /// Adds an engine that serves these models; none means that it is asked.
+    pub fn engine(self, engine: &ScriptedEngine, models: &[&str]) -> Self {
+        self.url(&engine.url(), models)
+    }
+
+    /// Adds an engine by its URL.
+    pub fn url(mut self, url: &str, models: &[&str]) -> Self {
+        self.engines.push((
+            url.to_owned(),
+            models.iter().map(|m| (*m).to_owned()).collect(),
+        ));
+        self
+    }
+
+    /// Starts the router and waits until it has looked up names and asked for models.
+    pub async fn start(self) -> TestEdge {
+        let engines: Vec<String> = self
+            .engines
+            .iter()
+            .map(|(url, models)| format!("  - {{url: \"{url}\", models: {models:?}}}\n"))
+            .collect();
+        let yaml = format!("{}\nengines:\n{}", self.yaml, engines.concat());
+        let settings = Settings::from_yaml(&yaml).unwrap_or_else(|e| panic!("{e}\n{yaml}"));
+        capture_logs();
+        let drain = Drain::default();
+        let parts = Parts::new(&settings, &drain).expect("the router starts");
+        parts.upkeep.round().await;
+        let fleet = Arc::clone(&parts.admin.fleet);
+        let metrics = parts.admin.metrics.clone();
+        let (public, addr) = bind();
+        let (admin, admin_addr) = bind();
+        let mut public = Listener::new("public", public, parts.edge, drain.clone(), None);
+        let admin_app = Arc::new(HttpServer::new_app(parts.admin));
+        let mut admin = Listener::new("admin", admin, admin_app, Drain::default(), None);
+        let served = tokio::spawn(async move { public.serve().await });
+        tokio::spawn(async move { admin.serve().await });
+        TestEdge {
+            addr,
+            admin_addr,
+            drain,
+            fleet,
+            metrics,
+            served,
+        }
+    }
+}
+
+fn bind() -> (TcpListener, SocketAddr) {
+    let socket = TcpListener::bind("127.0.0.1:0").expect("a port");
+    socket.set_nonblocking(true).expect("non-blocking");
+    let addr = socket.local_addr().expect("an address");
+    (socket, addr)
+}
+
+/// A running router.
+pub struct TestEdge {
+    addr: SocketAddr,
+    admin_addr: SocketAddr,
+    drain: Drain,
+    fleet: Arc<Fleet>,
+    metrics: Metrics,
+    served: tokio::task::JoinHandle<()>,
+}
+
+impl TestEdge {
+    pub fn addr(&self) -> SocketAddr {
+        self.addr
+    }
+
+    pub fn admin_addr(&self) -> SocketAddr {
+        self.admin_addr
+    }
+
+    /// Sends one request on a connection of its own.
+    pub async fn ask(&self, request: &Request) -> Response {
+        Client::connect(self.addr).await.ask(request).await
+    }
+
+    /// `GET`s a path of the admin port.
+    pub async fn admin(&self, path: &str) -> Response {
+        Client::connect(self.admin_addr)
+            .await
+            .ask(&Request::new("GET", path))
+            .await
+    }
+
+    /// The whole exposition.
+    pub fn exposition(&self) -> String {
+        String::from_utf8(self.metrics.expose(self.fleet.engines())).expect("text")
+    }
+
+    /// The sum over all series of this name that carry all of these labels.
+    pub fn metric(&self, name: &str, labels: &[(&str, &str)]) -> f64 {
+        let wanted: Vec<String> = labels.iter().map(|(k, v)| format!("{k}=\"{v}\"")).collect();
+        self.exposition()
+            .lines()
+            .filter(|line| {
+                let rest = line.strip_prefix(name);
+                rest.is_some_and(|rest| rest.starts_with(['{', ' ']))
+                    && wanted.iter().all(|label| line.contains(label.as_str()))
+            })
+            .filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok())
+            .sum()
+    }
+
+    /// Requests counted under this outcome.
+    pub fn requests(&self, outcome: &str) -> f64 {
+        self.metric("vllm_pingora_requests_total", &[("outcome", outcome)])
+    }
+
+    /// Attempts on this engine, however they ended.
+    pub fn attempts_on(&self, engine: &ScriptedEngine) -> f64 {
+        self.metric("vllm_pingora_attempts_total", &[("engine", &engine.url())])
+    }
+
+    /// Waits until no request is in flight, and no attempt on any engine.
+    pub async fn wait_until_idle(&self) {
+        let idle = async {
+            while self.metric("vllm_pingora_requests_in_flight", &[]) > 0.0
+                || self.metric("vllm_pingora_engine_requests_in_flight", &[]) > 0.0
+            {
+                tokio::time::sleep(POLL).await;
+            }
+        };
+        within(PATIENCE, || "requests are still in flight".to_owned(), idle).await;
+    }
+
+    /// Waits until `count` requests have been counted under this outcome.
+    pub async fn wait_for_requests(&self, outcome: &str, count: u32) {
+        let counted = async {
+            while self.requests(outcome) < f64::from(count) {
+                tokio::time::sleep(POLL).await;
+            }
+        };
+        let complaint = || {
+            format!(
+                "{} of {count} are counted as {outcome}",
+                self.requests(outcome)
+            )
+        };
+        within(PATIENCE, complaint, counted).await;
+    }
+
+    /// The access-log line of the request that was sent with this `X-Request-Id`.
+    pub async fn access_line(&self, request_id: &str) -> String {
+        let line = async {
+            loop {
+                if let Some(line) = logged(request_id) {
+                    break line;
+                }
+                tokio::time::sleep(POLL).await;
+            }
+        };
+        within(
+            PATIENCE,
+            || format!("{request_id} is not in the access log"),
+            line,
+        )
+        .await
+    }
+
+    /// Begins to drain, as after a TERM signal.
+    pub fn drain(&self) -> &Drain {
+        self.drain.begin();
+        &self.drain
+    }
+
+    /// Waits until the listener has stopped.
+    pub async fn stopped(self) {
+        within(PATIENCE, || "the listener goes on".to_owned(), self.served)
+            .await
+            .expect("no panic");
+    }
+}
+
+/// The waits between deliveries, in whole milliseconds, on the paused clock.
+pub fn millis(gaps: &[Duration]) -> Vec<u128> {
+    gaps.iter().map(Duration::as_millis).collect()
+}
+
+static LINES: OnceLock<Mutex<HashMap<String, String>>> = OnceLock::new();
+
+struct Capture;
+
+impl log::Log for Capture {
+    fn enabled(&self, metadata: &log::Metadata<'_>) -> bool {
+        metadata.target() == "access"
+    }
+
+    fn log(&self, record: &log::Record<'_>) {
+        if !self.enabled(record.metadata()) {
+            return;
+        }
+        let line = record.args().to_string();
+        let id = line
+            .strip_prefix("id=")
+            .and_then(|rest| rest.split(' ').next());
+        if let (Some(id), Some(lines)) = (id, LINES.get()) {
+            lines.lock().expect("no panic").insert(id.to_owned(), line);
+        }
+    }
+
+    fn flush(&self) {}
+}
+
+fn capture_logs() {
+    LINES.get_or_init(Mutex::default);
+    if log::set_boxed_logger(Box::new(Capture)).is_ok() {
+        log::set_max_level(log::LevelFilter::Info);
+    }
+}
+
+fn logged(request_id: &str) -> Option<String> {
+    LINES
+        .get()?
+        .lock()
+        .expect("no panic")
+        .get(request_id)
+        .cloned()
+}
