@@ -13,6 +13,7 @@
 
 mod admit;
 mod attempt;
+mod connect;
 mod context;
 mod first_event;
 mod headers;
@@ -43,6 +44,7 @@ use crate::metrics::{Metrics, RequestEnd};
 use crate::request::route::{Route, Routes};
 use crate::retry::{Next, Outcome, RetryConfig, StopReason};
 
+use connect::EngineConnector;
 pub use context::Context;
 use context::End;
 use first_event::{FirstEvent, Verdict};
@@ -218,25 +220,6 @@ impl ProxyHttp for Router {
         self.next_peer(session, ctx).await
     }
 
-    async fn connected_to_upstream(
-        &self,
-        _session: &mut Session,
-        reused: bool,
-        peer: &HttpPeer,
-        _fd: std::os::unix::io::RawFd,
-        _digest: Option<&pingora_core::protocols::Digest>,
-        ctx: &mut Context,
-    ) -> Result<()> {
-        let running = ctx
-            .forward
-            .as_ref()
-            .and_then(|forward| forward.running.as_ref());
-        if let (Some(running), Some(address), false) = (running, peer._address.as_inet(), reused) {
-            running.engine.connected(*address);
-        }
-        Ok(())
-    }
-
     async fn upstream_request_filter(
         &self,
         _session: &mut Session,
@@ -375,10 +358,13 @@ impl ProxyHttp for Router {
         ctx: &mut Context,
         mut error: Box<Error>,
     ) -> Box<Error> {
-        let failure = translate::connect_failure(&error);
         log::debug!("id={} connect failed: {error}", ctx.request_id);
-        let retry = attempt::tries_next_address(ctx)
-            || self.conclude(ctx, Outcome::Failed(failure), failure.label());
+        let retry = if EngineConnector::was_left(&error) {
+            self.conclude(ctx, Outcome::ClientGone, "client_gone")
+        } else {
+            let failure = translate::connect_failure(&error);
+            self.conclude(ctx, Outcome::Failed(failure), failure.label())
+        };
         error.set_retry(retry);
         error
     }
@@ -414,7 +400,7 @@ impl ProxyHttp for Router {
         let retry = match translate::ended(&error, progress) {
             Ended::Stale => {
                 self.metrics.stale_connection();
-                forward.again = Some(context::Again::Fresh);
+                forward.again_fresh = true;
                 true
             }
             Ended::Failed(failure) => self.conclude(ctx, Outcome::Failed(failure), failure.label()),

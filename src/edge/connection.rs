@@ -1,6 +1,7 @@
 //! A client's connection, from accept to close.
 
 use std::net::SocketAddr;
+use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -46,6 +47,14 @@ pub struct EdgeOptions {
     pub patience: Patience,
 }
 
+/// The other end of a connection.
+#[derive(Clone, Copy, Debug)]
+struct Client {
+    address: Option<SocketAddr>,
+    /// Its socket, where one request at a time uses it.
+    socket: Option<RawFd>,
+}
+
 /// The application behind a public listener: reads requests and hands them to Pingora's proxy.
 pub struct Edge<P> {
     proxy: Arc<HttpProxy<P>>,
@@ -83,7 +92,7 @@ where
     async fn serve(
         &self,
         mut session: ServerSession,
-        client: Option<SocketAddr>,
+        client: Client,
         shutdown: &ShutdownWatch,
     ) -> Option<ServerSession> {
         session.set_read_timeout(Some(self.options.body_timeout));
@@ -92,7 +101,8 @@ where
             session.set_keepalive(None);
         }
         let exchange = Arc::new(Exchange::new(
-            client,
+            client.address,
+            client.socket,
             self.options.patience,
             self.options.hold_head,
         ));
@@ -110,7 +120,7 @@ where
         &self,
         mut stream: Stream,
         mut early: BytesMut,
-        client: Option<SocketAddr>,
+        client: Client,
         shutdown: &ShutdownWatch,
     ) {
         loop {
@@ -259,7 +269,8 @@ where
         mut stream: Stream,
         shutdown: &ShutdownWatch,
     ) -> Option<Stream> {
-        let client = client_address(&stream);
+        let address = client_address(&stream);
+        let socket = stream.id();
         let mut early = BytesMut::new();
         if !self.await_request(&mut stream, &mut early, shutdown).await {
             return None;
@@ -268,9 +279,17 @@ where
             // Pingora reads the preface itself.
             let mut stream = stream.into_any().downcast::<L4Stream>().ok()?;
             stream.rewind(&early);
+            let client = Client {
+                address,
+                socket: None,
+            };
             let h2 = Arc::new(H2(Arc::clone(self), client));
             return h2.process_new(stream, shutdown).await;
         }
+        let client = Client {
+            address,
+            socket: Some(socket),
+        };
         self.serve_h1(stream, early, client, shutdown).await;
         None
     }
@@ -281,7 +300,7 @@ where
 }
 
 /// The HTTP/2 side of an [`Edge`]: Pingora accepts the streams, each is served as a request.
-struct H2<P>(Arc<Edge<P>>, Option<SocketAddr>);
+struct H2<P>(Arc<Edge<P>>, Client);
 
 #[async_trait]
 impl<P> HttpServerApp for H2<P>

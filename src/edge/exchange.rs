@@ -1,9 +1,12 @@
 //! What the client's side and the proxy's hooks share while one request runs.
 
 use std::net::SocketAddr;
+use std::os::fd::RawFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use nix::errno::Errno;
+use nix::sys::socket::{MsgFlags, recv};
 use pingora_core::protocols::http::ServerSession;
 use pingora_core::{Error, ErrorType};
 use tokio::time::Instant;
@@ -12,6 +15,9 @@ tokio::task_local! {
     /// The exchange the running task serves; Pingora's `new_ctx` has no other way to learn it.
     static CURRENT: Arc<Exchange>;
 }
+
+/// How often a client is looked at while nobody reads from its connection.
+const LOOK: Duration = Duration::from_millis(250);
 
 /// How long an engine may stay silent; `None` waits for ever.
 #[derive(Clone, Copy, Debug, Default)]
@@ -55,6 +61,9 @@ impl Silence {
 /// One request and its response, seen from the client's side.
 pub struct Exchange {
     client: Option<SocketAddr>,
+    /// The client's socket, where the connection carries nothing but this exchange. It is open
+    /// as long as the session that owns it, which outlives every attempt.
+    socket: Option<RawFd>,
     patience: Patience,
     hold_head: bool,
     received: Instant,
@@ -71,9 +80,15 @@ struct State {
 }
 
 impl Exchange {
-    pub(super) fn new(client: Option<SocketAddr>, patience: Patience, hold_head: bool) -> Self {
+    pub(super) fn new(
+        client: Option<SocketAddr>,
+        socket: Option<RawFd>,
+        patience: Patience,
+        hold_head: bool,
+    ) -> Self {
         Self {
             client,
+            socket,
             patience,
             hold_head,
             received: Instant::now(),
@@ -90,7 +105,7 @@ impl Exchange {
     pub fn current() -> Arc<Self> {
         CURRENT
             .try_with(Arc::clone)
-            .unwrap_or_else(|_| Arc::new(Self::new(None, Patience::default(), false)))
+            .unwrap_or_else(|_| Arc::new(Self::new(None, None, Patience::default(), false)))
     }
 
     /// The client's address, where its connection has one.
@@ -106,6 +121,28 @@ impl Exchange {
     /// When the first body byte went to the client.
     pub fn first_byte(&self) -> Option<Instant> {
         self.lock().first_byte
+    }
+
+    /// Waits until the client has left, without reading from its connection: for the time an
+    /// engine is connected to, when Pingora does not look at the client. On HTTP/2 a stream that
+    /// was reset is not seen this way.
+    pub async fn client_left(&self) {
+        let Some(socket) = self.socket else {
+            return std::future::pending().await;
+        };
+        loop {
+            tokio::time::sleep(LOOK).await;
+            let mut byte = [0];
+            match recv(
+                socket,
+                &mut byte,
+                MsgFlags::MSG_PEEK | MsgFlags::MSG_DONTWAIT,
+            ) {
+                // It is there, silent or ahead of us with its next request.
+                Ok(1..) | Err(Errno::EAGAIN | Errno::EINTR) => {}
+                Ok(0) | Err(_) => return,
+            }
+        }
     }
 
     /// Whether the response head waits for the first body byte.

@@ -108,10 +108,7 @@ impl Asker {
     /// Connects to the first of the engine's addresses that accepts.
     async fn connect(&self, engine: &Engine) -> Result<HttpSession, AskError> {
         let mut last = AskError::NoAddress;
-        for nth in 0.. {
-            let Some(address) = engine.address(nth) else {
-                break;
-            };
+        for address in engine.addresses_to_try() {
             let peer = HttpPeer::new(address, false, String::new());
             match self.connector.get_http_session(&peer).await {
                 Ok((session, _)) => return Ok(session),

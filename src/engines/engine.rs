@@ -95,16 +95,21 @@ impl Engine {
         Ok(())
     }
 
-    /// The `nth` address to try in one attempt: the one that worked last comes first.
-    pub fn address(&self, nth: usize) -> Option<SocketAddr> {
+    /// The address that worked last, or the first one known.
+    pub fn address(&self) -> Option<SocketAddr> {
         let addresses = self.addresses.load();
+        let preferred = addresses.get(self.preferred.load(Ordering::Relaxed));
+        preferred.or(addresses.first()).copied()
+    }
+
+    /// The addresses in the order to try them: the one that worked last comes first.
+    pub fn addresses_to_try(&self) -> Vec<SocketAddr> {
+        let mut addresses = self.addresses();
         let preferred = self.preferred.load(Ordering::Relaxed);
-        let place = match nth {
-            0 => preferred,
-            n if n <= preferred => n - 1,
-            n => n,
-        };
-        addresses.get(place).copied()
+        if let Some(before) = addresses.get_mut(..=preferred) {
+            before.rotate_right(1);
+        }
+        addresses
     }
 
     /// The addresses known now.
@@ -153,26 +158,24 @@ mod tests {
     #[test]
     fn literal_addresses_need_no_lookup() {
         let v4 = engine("http://127.0.0.1:9001");
-        assert_eq!(v4.address(0), Some("127.0.0.1:9001".parse().unwrap()));
-        assert_eq!(v4.address(1), None);
+        assert_eq!(v4.addresses_to_try(), ["127.0.0.1:9001".parse().unwrap()]);
         let v6 = engine("http://[::1]:9001/base");
-        assert_eq!(v6.address(0), Some("[::1]:9001".parse().unwrap()));
+        assert_eq!(v6.address(), Some("[::1]:9001".parse().unwrap()));
         assert!(!v6.has_name());
     }
 
     #[test]
     fn the_address_that_worked_last_is_tried_first_and_the_others_once_each() {
         let engine = engine("http://somewhere:1");
-        assert_eq!(engine.address(0), None);
+        assert_eq!(engine.address(), None);
         let all: Vec<SocketAddr> = ["10.0.0.1:1", "10.0.0.2:1", "10.0.0.3:1"]
             .map(|a| a.parse().unwrap())
             .to_vec();
         engine.addresses.store(Arc::new(all.clone()));
         for first in &all {
             engine.connected(*first);
-            let tried: Vec<_> = (0..4).map_while(|n| engine.address(n)).collect();
-            assert_eq!(tried[0], *first);
-            let mut sorted = tried.clone();
+            let mut sorted = engine.addresses_to_try();
+            assert_eq!((sorted[0], engine.address()), (*first, Some(*first)));
             sorted.sort_unstable();
             assert_eq!(sorted, all);
         }

@@ -124,7 +124,7 @@ impl Router {
             rewritten,
             backoff: std::time::Duration::ZERO,
             running: None,
-            again: None,
+            again_fresh: false,
             first_event: None,
         })
     }

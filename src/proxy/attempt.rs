@@ -10,9 +10,9 @@ use pingora_proxy::Session;
 use tokio::time::Instant;
 
 use super::Router;
-use super::context::{Again, Context, End, Running};
+use super::connect::EngineConnector;
+use super::context::{Context, End, Running};
 use crate::api_error::ApiError;
-use crate::engines::Engine;
 use crate::retry::{Failure, Outcome};
 
 impl Router {
@@ -36,8 +36,8 @@ impl Router {
         let Some(forward) = &mut ctx.forward else {
             return Err(Error::new_in(ErrorType::InternalError));
         };
-        let again = forward.again.take();
-        if again.is_none() {
+        let fresh = std::mem::take(&mut forward.again_fresh);
+        if !fresh {
             let Some(engine) = forward.pool.pick(&forward.attempts) else {
                 let model = forward.pool.model();
                 ctx.end = Some(End::OwnError(ApiError::no_engine_available(model)));
@@ -48,12 +48,11 @@ impl Router {
                 engine: Arc::clone(engine),
                 _in_flight: engine.enter(),
                 started: Instant::now(),
-                address: 0,
                 status: None,
             });
         }
         let target = forward.running.as_ref().and_then(|running| {
-            let address = running.engine.address(running.address)?;
+            let address = running.engine.address()?;
             Some((Arc::clone(&running.engine), address))
         });
         let Some((engine, address)) = target else {
@@ -68,35 +67,21 @@ impl Router {
             return Err(error);
         };
         let mut peer = HttpPeer::new(address, false, String::new());
-        self.apply_options(&mut peer, &engine, again == Some(Again::Fresh));
-        Ok(Box::new(peer))
-    }
-
-    fn apply_options(&self, peer: &mut HttpPeer, engine: &Engine, fresh: bool) {
-        peer.options.connection_timeout = Some(self.connect_timeout);
-        peer.options.idle_timeout = Some(self.engine_keepalive);
         // Engines share no connections, even where two of them have one address.
         peer.group_key = engine.id().number();
+        peer.options.idle_timeout = Some(self.engine_keepalive);
         if fresh {
             // No pooled connection has this key, and this one is not pooled.
             peer.group_key = u64::MAX - self.next_fresh_group();
             peer.options.idle_timeout = Some(Duration::ZERO);
         }
+        peer.options.custom_l4 = Some(Arc::new(EngineConnector {
+            engine,
+            exchange: Arc::clone(&ctx.exchange),
+            limit: self.connect_timeout,
+        }));
+        Ok(Box::new(peer))
     }
-}
-
-/// Goes on with the engine's next address, if it has one; such a step is not an attempt.
-pub(super) fn tries_next_address(ctx: &mut Context) -> bool {
-    let Some(forward) = &mut ctx.forward else {
-        return false;
-    };
-    let Some(running) = &mut forward.running else {
-        return false;
-    };
-    running.address += 1;
-    let another = running.engine.address(running.address).is_some();
-    forward.again = another.then_some(Again::NextAddress);
-    another
 }
 
 /// Waits, unless the client leaves first. A wait of zero still looks whether it has left.

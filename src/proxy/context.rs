@@ -44,8 +44,8 @@ pub(super) struct Forward {
     pub(super) backoff: Duration,
     /// The attempt that runs.
     pub(super) running: Option<Running>,
-    /// What is to be done with the engine of the last attempt instead of picking one.
-    pub(super) again: Option<Again>,
+    /// The pooled connection was stale: the running attempt goes on, on a fresh one.
+    pub(super) again_fresh: bool,
     /// The stream's first event, while it is looked at.
     pub(super) first_event: Option<FirstEvent>,
 }
@@ -56,19 +56,8 @@ pub(super) struct Running {
     pub(super) engine: Arc<Engine>,
     pub(super) _in_flight: InFlight,
     pub(super) started: Instant,
-    /// Which of the engine's addresses is tried.
-    pub(super) address: usize,
     /// The engine's response head was read; this is its status.
     pub(super) status: Option<u16>,
-}
-
-/// The same attempt goes on, by another way.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Again {
-    /// The pooled connection was stale: on a fresh one.
-    Fresh,
-    /// The address refused: to the engine's next one.
-    NextAddress,
 }
 
 /// The outcome of attempts that were answered with a status to ask again for.

@@ -7,12 +7,14 @@
     clippy::missing_panics_doc,
     clippy::cast_possible_truncation,
     clippy::too_many_lines,
+    clippy::float_cmp,
     missing_docs,
     missing_debug_implementations,
     unreachable_pub,
     reason = "test code: a failed expectation is a panic, and nothing here is anyone's API"
 )]
 
+mod connecting;
 mod retry_status;
 mod support;
 mod support_selftest;

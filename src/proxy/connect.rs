@@ -1,0 +1,68 @@
+//! Connects to an engine, as long as the client waits for it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use pingora_core::connectors::l4::Connect;
+use pingora_core::protocols::l4::socket::SocketAddr;
+use pingora_core::protocols::l4::stream::Stream;
+use pingora_core::{Error, ErrorType, Result};
+use tokio::net::TcpStream;
+use tokio::time::{Instant, timeout};
+
+use crate::edge::Exchange;
+use crate::engines::Engine;
+
+const CLIENT_LEFT: ErrorType = ErrorType::new("ClientLeftWhileConnecting");
+
+/// Opens a connection to one engine for one exchange.
+///
+/// Pingora's own connect knows one address and does not watch the client. This one tries each of
+/// the engine's addresses within one limit, and gives up when the client leaves.
+#[derive(Debug)]
+pub(super) struct EngineConnector {
+    pub(super) engine: Arc<Engine>,
+    pub(super) exchange: Arc<Exchange>,
+    /// For all addresses together.
+    pub(super) limit: Duration,
+}
+
+impl EngineConnector {
+    /// Whether a failed connect was given up because the client had left.
+    pub(super) fn was_left(error: &Error) -> bool {
+        error.etype == CLIENT_LEFT
+    }
+
+    /// Tries the addresses one after the other. Each gets an equal share of the time that is
+    /// left, so that a silent one does not use up all of it.
+    async fn first_that_accepts(&self) -> Result<Stream> {
+        let addresses = self.engine.addresses_to_try();
+        let deadline = Instant::now() + self.limit;
+        let mut last = Error::new_up(ErrorType::ConnectNoRoute);
+        for (nth, address) in addresses.iter().enumerate() {
+            let left = deadline.saturating_duration_since(Instant::now());
+            let share = left / u32::try_from(addresses.len() - nth).unwrap_or(1);
+            last = match timeout(share, TcpStream::connect(address)).await {
+                Ok(Ok(stream)) => {
+                    self.engine.connected(*address);
+                    return Ok(stream.into());
+                }
+                Ok(Err(cause)) => Error::because(ErrorType::ConnectError, "connecting", cause),
+                Err(_) => Error::new_up(ErrorType::ConnectTimedout),
+            };
+        }
+        Err(last)
+    }
+}
+
+#[async_trait]
+impl Connect for EngineConnector {
+    async fn connect(&self, _address: &SocketAddr) -> Result<Stream> {
+        tokio::select! {
+            biased;
+            stream = self.first_that_accepts() => stream,
+            () = self.exchange.client_left() => Error::err_down(CLIENT_LEFT),
+        }
+    }
+}
