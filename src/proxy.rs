@@ -240,6 +240,7 @@ impl ProxyHttp for Router {
                 request_id: &ctx.request_id,
                 client: ctx.exchange.client(),
                 length: forward.length,
+                decoded: forward.decoded,
                 credential: self.credential(),
             },
         )

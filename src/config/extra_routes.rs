@@ -43,7 +43,13 @@ fn entry(reader: &mut Reader<'_>, place: &Place, item: &Node) -> Option<ExtraRou
     };
     let fields = fields(&mut reader.report, place, entries, FIELDS, unknown_field);
     let method = word(reader, fields.get("method"), METHODS, "POST");
-    let model = word(reader, fields.get("model"), &["any", "body"], "any");
+    let sources = ModelSource::WORDS.map(|(word, _)| word);
+    let model = word(
+        reader,
+        fields.get("model"),
+        &sources,
+        ModelSource::Any.word(),
+    );
     let resend = word(
         reader,
         fields.get("resend"),
@@ -54,14 +60,14 @@ fn entry(reader: &mut Reader<'_>, place: &Place, item: &Node) -> Option<ExtraRou
         reader.mistake(place, "has no path; give one such as /v1/load_lora_adapter");
         return None;
     };
+    let model = model?;
+    let (_, model) = ModelSource::WORDS
+        .into_iter()
+        .find(|(word, _)| *word == model)?;
     Some(ExtraRoute {
         method: method?.parse().ok()?,
         path: checked_path(reader, place, path)?,
-        model: if model? == "body" {
-            ModelSource::Body
-        } else {
-            ModelSource::Any
-        },
+        model,
         resend: if resend? == "always" {
             Resend::Always
         } else {

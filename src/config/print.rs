@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use super::keys::{self, Key};
 use super::settings::{EngineSpec, ExtraRoute, Settings};
-use crate::request::route::ModelSource;
 use crate::retry::{Resend, RetryValues};
 
 impl Settings {
@@ -92,11 +91,7 @@ fn route(route: &ExtraRoute) -> Mapping {
     let mut out = Mapping::new();
     put_field(&mut out, "method", route.method.as_str());
     put_field(&mut out, "path", &route.path);
-    let model = match route.model {
-        ModelSource::Body => "body",
-        ModelSource::Any => "any",
-    };
-    put_field(&mut out, "model", model);
+    put_field(&mut out, "model", route.model.word());
     let resend = match route.resend {
         Resend::Always => "always",
         Resend::ConnectOnly => "connect_only",

@@ -95,7 +95,8 @@ where
         client: Client,
         shutdown: &ShutdownWatch,
     ) -> Option<ServerSession> {
-        session.set_read_timeout(Some(self.options.body_timeout));
+        // Timed by the wrapper, on HTTP/2 too.
+        session.set_read_timeout(None);
         session.set_pipelining_enabled(true);
         if *shutdown.borrow() {
             session.set_keepalive(None);
@@ -103,6 +104,7 @@ where
         let exchange = Arc::new(Exchange::new(
             client.address,
             client.socket,
+            self.options.body_timeout,
             self.options.patience,
             self.options.hold_head,
         ));
@@ -112,7 +114,8 @@ where
             .scope(self.proxy.process_new_http(wrapped, shutdown))
             .await;
         let (session, complete) = exchange.take_back()?;
-        complete.then_some(session)
+        // A client that asked for another protocol may have gone on in it already.
+        (complete && !session.is_upgrade_req()).then_some(session)
     }
 
     /// Serves HTTP/1 requests one after the other until the connection ends.

@@ -64,6 +64,7 @@ pub struct Exchange {
     /// The client's socket, where the connection carries nothing but this exchange. It is open
     /// as long as the session that owns it, which outlives every attempt.
     socket: Option<RawFd>,
+    body_timeout: Duration,
     patience: Patience,
     hold_head: bool,
     received: Instant,
@@ -83,12 +84,14 @@ impl Exchange {
     pub(super) fn new(
         client: Option<SocketAddr>,
         socket: Option<RawFd>,
+        body_timeout: Duration,
         patience: Patience,
         hold_head: bool,
     ) -> Self {
         Self {
             client,
             socket,
+            body_timeout,
             patience,
             hold_head,
             received: Instant::now(),
@@ -103,9 +106,15 @@ impl Exchange {
 
     /// The exchange of the running task; outside of one, an exchange without a client.
     pub fn current() -> Arc<Self> {
-        CURRENT
-            .try_with(Arc::clone)
-            .unwrap_or_else(|_| Arc::new(Self::new(None, None, Patience::default(), false)))
+        CURRENT.try_with(Arc::clone).unwrap_or_else(|_| {
+            Arc::new(Self::new(
+                None,
+                None,
+                Duration::MAX,
+                Patience::default(),
+                false,
+            ))
+        })
     }
 
     /// The client's address, where its connection has one.
@@ -143,6 +152,11 @@ impl Exchange {
                 Ok(0) | Err(_) => return,
             }
         }
+    }
+
+    /// The longest silence of the client while its body is read.
+    pub(super) fn body_timeout(&self) -> Duration {
+        self.body_timeout
     }
 
     /// Whether the response head waits for the first body byte.

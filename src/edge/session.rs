@@ -26,6 +26,8 @@ use pingora_core::protocols::l4::socket::SocketAddr;
 use pingora_core::{Error, ErrorType, Result};
 use pingora_http::{RequestHeader, ResponseHeader};
 
+use tokio::time::timeout;
+
 use super::Exchange;
 
 type MessageReader = Box<dyn futures::Stream<Item = Result<Bytes>> + Unpin + Send + Sync + 'static>;
@@ -181,7 +183,11 @@ impl Session for ClientSession {
     }
 
     async fn read_body_bytes(&mut self) -> Result<Option<Bytes>> {
-        let data = self.inner_mut().read_request_body().await?;
+        let limit = self.exchange.body_timeout();
+        let data = match timeout(limit, self.inner_mut().read_request_body()).await {
+            Ok(data) => data?,
+            Err(_) => return Error::e_explain(ErrorType::ReadTimedout, "reading a request body"),
+        };
         match &data {
             Some(data) if !data.is_empty() => self.body.push(data),
             Some(_) => {}
@@ -229,7 +235,10 @@ impl Session for ClientSession {
             self.body = SavedBody::Empty;
         }
         let end = self.inner_mut().response_duplex_vec(tasks).await?;
-        if progress {
+        if self.inner().was_upgraded() {
+            // Silence means nothing in a conversation.
+            self.exchange.end_attempt();
+        } else if progress {
             self.exchange.progressed();
         }
         self.complete |= end;

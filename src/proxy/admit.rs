@@ -4,11 +4,14 @@
 //! nothing, and a body is read only if something can come of it.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{AUTHORIZATION, CONTENT_LENGTH, EXPECT};
 use http::{HeaderMap, Method, Version};
+use percent_encoding::percent_decode_str;
 use pingora_core::{Error, ErrorType, Result};
+use pingora_http::RequestHeader;
 use pingora_proxy::Session;
 use subtle::ConstantTimeEq as _;
 
@@ -17,7 +20,8 @@ use super::context::{Context, End, Forward};
 use crate::api_error::ApiError;
 use crate::config::Secret;
 use crate::engines::{Lookup, Pool};
-use crate::request::json::{BodyError, Fields};
+use crate::request::body::{Format, Reading, Renamed, Unroutable, codings};
+use crate::request::coding::CodingError;
 use crate::request::route::{Action, Found, HEALTH, ModelSource};
 use crate::retry::{Attempts, Resend};
 
@@ -35,9 +39,15 @@ impl From<ApiError> for Stop {
     }
 }
 
-impl From<BodyError> for Stop {
-    fn from(error: BodyError) -> Self {
-        Self::Refused(ApiError::invalid_request(error.to_string()))
+impl From<Unroutable> for Stop {
+    fn from(error: Unroutable) -> Self {
+        Self::Refused(match error {
+            Unroutable::Coding(CodingError::TooLarge(limit)) => ApiError::request_too_large(limit),
+            Unroutable::Coding(CodingError::Unsupported(_) | CodingError::TooMany) => {
+                ApiError::unsupported_media_type(error.to_string())
+            }
+            error => ApiError::invalid_request(error.to_string()),
+        })
     }
 }
 
@@ -88,12 +98,13 @@ impl Router {
             Action::Forward { model, resend } => {
                 let body = self.read_body(session).await?;
                 self.route_to_engines(session, ctx, &body, model, resend)
+                    .await
                     .map(|forward| Admitted::Forward(Box::new(forward)))
             }
         }
     }
 
-    fn route_to_engines(
+    async fn route_to_engines(
         &self,
         session: &mut Session,
         ctx: &mut Context,
@@ -101,32 +112,71 @@ impl Router {
         model: ModelSource,
         resend: Resend,
     ) -> Result<Forward, Stop> {
-        let mut rewritten = None;
-        let pool = match model {
-            ModelSource::Any => Arc::clone(self.fleet.any()),
-            ModelSource::Body => {
-                let fields = Fields::read(body)?;
-                ctx.stream = fields.stream();
-                let (pool, is_alias) = self.pool_of(fields.model()?)?;
-                rewritten = is_alias.then(|| fields.with_model(body, pool.model()));
-                pool
-            }
-        };
         let request = session.req_header();
+        let (pool, renamed) = match model {
+            ModelSource::Any => (Arc::clone(self.fleet.any()), None),
+            ModelSource::Query => (self.pool_of_query(request.uri.query())?, None),
+            ModelSource::Body => self.pool_of_body(request, ctx, body, Format::Json).await?,
+            ModelSource::Form => self.pool_of_body(request, ctx, body, Format::Form).await?,
+        };
         let declares = !body.is_empty()
             || request.headers.contains_key(CONTENT_LENGTH)
             || matches!(request.method, Method::POST | Method::PUT | Method::PATCH);
-        let length = rewritten.as_ref().map_or(body.len(), Bytes::len);
+        let length = renamed
+            .as_ref()
+            .map_or(body.len(), |renamed| renamed.body.len());
         Ok(Forward {
             pool,
             attempts: Attempts::new(self.retry.as_ref(), resend),
             length: declares.then_some(length),
-            rewritten,
-            backoff: std::time::Duration::ZERO,
+            decoded: renamed.as_ref().is_some_and(|renamed| renamed.decoded),
+            rewritten: renamed.map(|renamed| renamed.body),
+            backoff: Duration::ZERO,
             running: None,
             again_fresh: false,
             first_event: None,
         })
+    }
+
+    /// The pool of the model a body names, and the body to send where that name is an alias.
+    async fn pool_of_body(
+        &self,
+        request: &RequestHeader,
+        ctx: &mut Context,
+        body: &Bytes,
+        format: Format,
+    ) -> Result<(Arc<Pool>, Option<Renamed>), Stop> {
+        let fields = &request.headers;
+        let codings = codings(fields).map_err(Unroutable::from)?;
+        let limit = self.max_body;
+        let reading = if codings.is_empty() {
+            Reading::of(format, fields, &codings, body, limit)?
+        } else {
+            // A few compressed bytes can be long to read.
+            let (fields, body) = (fields.clone(), body.clone());
+            let read = move || Reading::of(format, &fields, &codings, &body, limit);
+            tokio::task::spawn_blocking(read)
+                .await
+                .map_err(|_| ApiError::internal())??
+        };
+        ctx.stream = reading.stream();
+        let (pool, is_alias) = self.pool_of(reading.model()?)?;
+        let renamed = is_alias.then(|| reading.renamed(body, pool.model()));
+        Ok((pool, renamed))
+    }
+
+    /// The pool of the model a query names; every engine where it names none.
+    fn pool_of_query(&self, query: Option<&str>) -> Result<Arc<Pool>, ApiError> {
+        let pairs = query
+            .unwrap_or_default()
+            .split('&')
+            .filter_map(|pair| pair.split_once('='));
+        let model = pairs.filter(|(key, _)| *key == "model").next_back();
+        let Some((_, model)) = model else {
+            return Ok(Arc::clone(self.fleet.any()));
+        };
+        let model = percent_decode_str(model).decode_utf8_lossy();
+        self.pool_of(&model).map(|(pool, _)| pool)
     }
 
     fn pool_of(&self, model: &str) -> Result<(Arc<Pool>, bool), ApiError> {

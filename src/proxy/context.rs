@@ -40,6 +40,8 @@ pub(super) struct Forward {
     /// The body with an alias replaced; `None` where it goes as it came, and after the answer
     /// has begun.
     pub(super) rewritten: Option<Bytes>,
+    /// The body lost its content coding when it was rewritten.
+    pub(super) decoded: bool,
     /// The wait before the next attempt.
     pub(super) backoff: Duration,
     /// The attempt that runs.

@@ -4,8 +4,8 @@ use std::net::SocketAddr;
 
 use http::HeaderMap;
 use http::header::{
-    AUTHORIZATION, CONNECTION, CONTENT_LENGTH, EXPECT, HOST, HeaderName, HeaderValue,
-    PROXY_AUTHENTICATE, TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
+    AUTHORIZATION, CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, EXPECT, HOST, HeaderName,
+    HeaderValue, PROXY_AUTHENTICATE, TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
 };
 use pingora_core::Result;
 use pingora_http::{RequestHeader, ResponseHeader};
@@ -47,6 +47,8 @@ pub(super) struct Forwarding<'a> {
     pub(super) client: Option<SocketAddr>,
     /// The body's length; `None` where the request has none to declare.
     pub(super) length: Option<usize>,
+    /// The body lost its content coding on the way.
+    pub(super) decoded: bool,
     pub(super) credential: Credential<'a>,
 }
 
@@ -88,6 +90,9 @@ pub(super) fn to_engine(request: &mut RequestHeader, forward: &Forwarding<'_>) -
     }
     // The body has been read, so the engine need not be asked for leave to send it.
     request.remove_header(&EXPECT);
+    if forward.decoded {
+        request.remove_header(&CONTENT_ENCODING);
+    }
     match forward.length {
         Some(length) => request.insert_header(CONTENT_LENGTH, length)?,
         None => drop(request.remove_header(&CONTENT_LENGTH)),
@@ -190,6 +195,7 @@ mod tests {
             request_id: "id",
             client: Some("10.1.2.3:4567".parse().unwrap()),
             length: Some(7),
+            decoded: false,
             credential,
         };
         to_engine(&mut request, &forward).unwrap();

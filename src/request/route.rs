@@ -13,8 +13,32 @@ use crate::retry::Resend;
 pub enum ModelSource {
     /// The top-level `model` of a JSON body.
     Body,
+    /// The `model` part of a multipart form.
+    Form,
+    /// The `model` of the query; any engine where there is none.
+    Query,
     /// Any engine will do.
     Any,
+}
+
+impl ModelSource {
+    /// Every source, and the word for it in the configuration.
+    pub const WORDS: [(&'static str, Self); 4] = [
+        ("any", Self::Any),
+        ("body", Self::Body),
+        ("form", Self::Form),
+        ("query", Self::Query),
+    ];
+
+    /// The word for it in the configuration.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Any => "any",
+            Self::Body => "body",
+            Self::Form => "form",
+            Self::Query => "query",
+        }
+    }
 }
 
 /// What happens to a request on a route.
@@ -67,6 +91,16 @@ const INFERENCE: &[&str] = &[
     "/v1/images/generations",
 ];
 
+/// Inference routes of vLLM that take a file beside their model, in a multipart form.
+const UPLOADS: &[&str] = &[
+    "/v1/audio/transcriptions",
+    "/v1/audio/translations",
+    "/v1/images/edits",
+];
+
+/// Talks over a WebSocket.
+const REALTIME: &str = "/v1/realtime";
+
 /// The path of the router's own liveness answer, the only one that asks for no key.
 pub const HEALTH: &str = "/health";
 
@@ -76,15 +110,23 @@ fn built_in() -> impl Iterator<Item = Route> {
         path: path.into(),
         action,
     };
-    let inference = INFERENCE.iter().map(|path| Route {
+    let forward = |model| Action::Forward {
+        model,
+        resend: Resend::Always,
+    };
+    let post = move |path: &&str, model| Route {
         method: Method::POST,
         path: (*path).into(),
-        action: Action::Forward {
-            model: ModelSource::Body,
-            resend: Resend::Always,
-        },
-    });
-    inference.chain([
+        action: forward(model),
+    };
+    let inference = INFERENCE
+        .iter()
+        .map(move |path| post(path, ModelSource::Body));
+    let uploads = UPLOADS
+        .iter()
+        .map(move |path| post(path, ModelSource::Form));
+    inference.chain(uploads).chain([
+        own(REALTIME, forward(ModelSource::Query)),
         own("/v1/models", Action::ListModels),
         own(HEALTH, Action::Health),
     ])

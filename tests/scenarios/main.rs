@@ -14,7 +14,10 @@
     reason = "test code: a failed expectation is a panic, and nothing here is anyone's API"
 )]
 
+mod coded_body;
 mod connecting;
+mod multipart;
+mod realtime;
 mod retry_status;
 mod support;
 mod support_selftest;
