@@ -101,6 +101,15 @@ impl ApiError {
         Self::new(415, "unsupported_media_type", message)
     }
 
+    /// 429: a client with too many connections open.
+    pub fn too_many_connections(limit: usize) -> Self {
+        Self::new(
+            429,
+            "too_many_connections",
+            format!("more than {limit} connections are open from this address"),
+        )
+    }
+
     /// 431: too many header fields, or too large ones.
     pub fn headers_too_large(message: impl Into<String>) -> Self {
         Self::new(431, "headers_too_large", message)

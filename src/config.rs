@@ -7,6 +7,7 @@
 //! Left to others: parsing the command line ([`cli`](crate::cli)) and acting on the settings.
 
 use std::collections::BTreeMap;
+use std::num::NonZeroUsize;
 use std::path::Path;
 
 mod across;
@@ -131,6 +132,10 @@ fn read(reader: &mut Reader<'_>) -> Settings {
         body_timeout: reader.millis(&keys::BODY_TIMEOUT_MS),
         client_keepalive: reader.millis(&keys::CLIENT_KEEPALIVE_MS),
         max_request_body_bytes: size(reader, &keys::MAX_REQUEST_BODY_BYTES),
+        max_connections_per_client: NonZeroUsize::new(size(
+            reader,
+            &keys::MAX_CONNECTIONS_PER_CLIENT,
+        )),
         api_keys: api_keys::of_clients(reader),
         engine_api_key: api_keys::of_engines(reader),
         grace_period: reader.millis(&keys::GRACE_PERIOD_MS),

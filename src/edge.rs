@@ -15,6 +15,7 @@
 mod connection;
 mod exchange;
 pub mod head;
+mod quota;
 mod session;
 
 pub use connection::{Edge, EdgeOptions};

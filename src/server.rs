@@ -168,6 +168,7 @@ fn edge_options(settings: &Settings) -> EdgeOptions {
         header_timeout: settings.header_timeout,
         body_timeout: settings.body_timeout,
         client_keepalive: settings.client_keepalive,
+        max_per_client: settings.max_connections_per_client,
         h2c: settings.h2c,
         hold_head: settings.retry.is_some(),
         patience: Patience {

@@ -1,8 +1,10 @@
 //! The settings as a file again, secrets hidden.
 
+use std::num::NonZeroUsize;
+use std::time::Duration;
+
 use serde::Serialize;
 use serde_yaml::{Mapping, Value};
-use std::time::Duration;
 
 use super::keys::{self, Key};
 use super::settings::{EngineSpec, ExtraRoute, Settings};
@@ -40,6 +42,7 @@ impl Settings {
         put(&mut out, &keys::BODY_TIMEOUT_MS, millis(self.body_timeout));
         put(&mut out, &keys::CLIENT_KEEPALIVE_MS, millis(self.client_keepalive));
         put(&mut out, &keys::MAX_REQUEST_BODY_BYTES, self.max_request_body_bytes);
+        put(&mut out, &keys::MAX_CONNECTIONS_PER_CLIENT, self.max_connections_per_client.map_or(0, NonZeroUsize::get));
         put(&mut out, &keys::API_KEYS, &self.api_keys);
         put(&mut out, &keys::API_KEY_FILE, ()); // its keys are among api_keys
         put(&mut out, &keys::ENGINE_API_KEY, &self.engine_api_key);

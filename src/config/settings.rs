@@ -1,6 +1,7 @@
 //! The settings after every check.
 
 use std::collections::BTreeMap;
+use std::num::NonZeroUsize;
 use std::time::Duration;
 
 use super::engine_url::EngineUrl;
@@ -53,6 +54,8 @@ pub struct Settings {
     pub client_keepalive: Duration,
     /// Largest accepted request body.
     pub max_request_body_bytes: usize,
+    /// Most connections one client address may have open; `None` is no limit.
+    pub max_connections_per_client: Option<NonZeroUsize>,
     /// Keys of which clients must present one; empty asks for none.
     pub api_keys: Vec<Secret>,
     /// Key sent to engines.

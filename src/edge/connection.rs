@@ -1,6 +1,7 @@
 //! A client's connection, from accept to close.
 
 use std::net::SocketAddr;
+use std::num::NonZeroUsize;
 use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,6 +19,7 @@ use tokio::time::timeout;
 
 use super::exchange::{Exchange, Patience};
 use super::head;
+use super::quota::Quota;
 use super::session::ClientSession;
 use crate::api_error::ApiError;
 
@@ -38,6 +40,8 @@ pub struct EdgeOptions {
     pub body_timeout: Duration,
     /// How long a connection may stay open without a request.
     pub client_keepalive: Duration,
+    /// Most connections one client address may have open.
+    pub max_per_client: Option<NonZeroUsize>,
     /// Whether HTTP/2 with prior knowledge is accepted.
     pub h2c: bool,
     /// Whether the response head waits for the first body byte, so that an engine that dies
@@ -58,6 +62,7 @@ struct Client {
 /// The application behind a public listener: reads requests and hands them to Pingora's proxy.
 pub struct Edge<P> {
     proxy: Arc<HttpProxy<P>>,
+    quota: Option<Arc<Quota>>,
     options: EdgeOptions,
     h2_options: HttpServerOptions,
 }
@@ -82,6 +87,7 @@ where
         h2_options.h2_idle_timeout = Some(options.client_keepalive);
         Self {
             proxy: Arc::new(proxy),
+            quota: options.max_per_client.map(Quota::new),
             options,
             h2_options,
         }
@@ -274,6 +280,16 @@ where
     ) -> Option<Stream> {
         let address = client_address(&stream);
         let socket = stream.id();
+        let _counted = match self.quota.as_ref().zip(address) {
+            Some((quota, address)) => {
+                let Some(counted) = quota.enter(address.ip()) else {
+                    refuse(stream, &ApiError::too_many_connections(quota.limit())).await;
+                    return None;
+                };
+                Some(counted)
+            }
+            None => None,
+        };
         let mut early = BytesMut::new();
         if !self.await_request(&mut stream, &mut early, shutdown).await {
             return None;

@@ -167,11 +167,10 @@ impl Router {
 
     /// The pool of the model a query names; every engine where it names none.
     fn pool_of_query(&self, query: Option<&str>) -> Result<Arc<Pool>, ApiError> {
-        let pairs = query
-            .unwrap_or_default()
-            .split('&')
-            .filter_map(|pair| pair.split_once('='));
-        let model = pairs.filter(|(key, _)| *key == "model").next_back();
+        let pairs = query.unwrap_or_default().split('&');
+        let model = pairs
+            .filter_map(|pair| pair.split_once('='))
+            .rfind(|(key, _)| *key == "model");
         let Some((_, model)) = model else {
             return Ok(Arc::clone(self.fleet.any()));
         };

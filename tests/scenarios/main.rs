@@ -17,6 +17,7 @@
 mod coded_body;
 mod connecting;
 mod multipart;
+mod quota;
 mod realtime;
 mod retry_status;
 mod support;

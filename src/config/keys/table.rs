@@ -87,6 +87,8 @@ table! {
         "how long an unused connection of a client is kept, in milliseconds";
     MAX_REQUEST_BODY_BYTES: "max_request_body_bytes", Anywhere, Whole(1, 1 << 40), "67108864", Limits,
         "largest accepted request body, in bytes";
+    MAX_CONNECTIONS_PER_CLIENT: "max_connections_per_client", Anywhere, Whole(0, 1_000_000), "0", Limits,
+        "most connections one client address may have open; 0 is no limit";
 
     API_KEYS: "api_keys", File, List("[KEY]"), "[]", Keys,
         "keys of which clients must present one as a bearer token; [] asks for none";
