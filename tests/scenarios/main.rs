@@ -13,6 +13,9 @@
     reason = "test code: a failed expectation is a panic, and nothing here is anyone's API"
 )]
 
+mod backoff;
+mod head_held;
+mod retry_connect;
 mod retry_status;
 mod support;
 mod support_selftest;

@@ -9,7 +9,7 @@ use pingora_core::apps::http_app::HttpServer;
 use vllm_pingora::config::Settings;
 use vllm_pingora::engines::Fleet;
 use vllm_pingora::metrics::Metrics;
-use vllm_pingora::server::{Drain, Listener, Parts};
+use vllm_pingora::server::{Drain, Listener, Parts, Upkeep};
 
 use super::{Client, PATIENCE, Request, Response, ScriptedEngine, within};
 
@@ -95,6 +95,7 @@ impl EdgeBuilder {
             drain,
             fleet,
             metrics,
+            upkeep: parts.upkeep,
             served,
         }
     }
@@ -114,6 +115,7 @@ pub struct TestEdge {
     drain: Drain,
     fleet: Arc<Fleet>,
     metrics: Metrics,
+    upkeep: Upkeep,
     served: tokio::task::JoinHandle<()>,
 }
 
@@ -166,6 +168,35 @@ impl TestEdge {
     /// Attempts on this engine, however they ended.
     pub fn attempts_on(&self, engine: &ScriptedEngine) -> f64 {
         self.metric("vllm_pingora_attempts_total", &[("engine", &engine.url())])
+    }
+
+    /// Attempts that ended like this, on all engines.
+    pub fn attempts_ended(&self, outcome: &str) -> f64 {
+        self.metric("vllm_pingora_attempts_total", &[("outcome", outcome)])
+    }
+
+    /// Panics unless the waits between attempts have been these, in milliseconds, in any order
+    /// and as exactly as a histogram tells them.
+    #[track_caller]
+    pub fn assert_backoffs(&self, expected: &[u32]) {
+        let seconds = || expected.iter().map(|wait| f64::from(*wait) / 1e3);
+        let name = |part| format!("vllm_pingora_backoff_seconds_{part}");
+        let sum = self.metric(&name("sum"), &[]);
+        assert!(
+            (sum - seconds().sum::<f64>()).abs() < 1e-9,
+            "{sum} s in all"
+        );
+        for bound in vllm_pingora::metrics::names::BACKOFF.buckets {
+            let found = self.metric(&name("bucket"), &[("le", &bound.to_string())]);
+            let within = seconds().filter(|wait| wait <= bound).count();
+            assert_eq!(found, within as f64, "waits of up to {bound} s");
+        }
+        assert_eq!(self.metric(&name("count"), &[]), expected.len() as f64);
+    }
+
+    /// Looks names up and asks engines for their models once more.
+    pub async fn look_again(&self) {
+        self.upkeep.round().await;
     }
 
     /// Waits until no request is in flight, and no attempt on any engine.
