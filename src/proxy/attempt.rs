@@ -13,7 +13,7 @@ use super::Router;
 use super::context::{Again, Context, End, Running};
 use crate::api_error::ApiError;
 use crate::engines::Engine;
-use crate::retry::{Failure, Outcome};
+use crate::retry::{Failure, Outcome, Resend};
 
 impl Router {
     /// See [`ProxyHttp::upstream_peer`](pingora_proxy::ProxyHttp::upstream_peer).
@@ -67,8 +67,10 @@ impl Router {
             error.set_retry(retry);
             return Err(error);
         };
+        // A pooled connection may be stale, and what was sent on it would have to be sent again.
+        let fresh = again == Some(Again::Fresh) || forward.attempts.resend() == Resend::ConnectOnly;
         let mut peer = HttpPeer::new(address, false, String::new());
-        self.apply_options(&mut peer, &engine, again == Some(Again::Fresh));
+        self.apply_options(&mut peer, &engine, fresh);
         Ok(Box::new(peer))
     }
 
