@@ -15,7 +15,11 @@
 
 mod backoff;
 mod head_held;
+mod models;
+mod off;
+mod overload;
 mod retry_connect;
 mod retry_status;
+mod state_changing;
 mod support;
 mod support_selftest;
