@@ -88,15 +88,12 @@ where
     ) -> Option<ServerSession> {
         session.set_read_timeout(Some(self.options.body_timeout));
         session.set_pipelining_enabled(true);
-        if *shutdown.borrow() {
-            session.set_keepalive(None);
-        }
         let exchange = Arc::new(Exchange::new(
             client,
             self.options.patience,
             self.options.hold_head,
         ));
-        let wrapped = ClientSession::new(session, Arc::clone(&exchange));
+        let wrapped = ClientSession::new(session, Arc::clone(&exchange), shutdown.clone());
         let wrapped = ServerSession::new_custom(Box::new(wrapped));
         Arc::clone(&exchange)
             .scope(self.proxy.process_new_http(wrapped, shutdown))
