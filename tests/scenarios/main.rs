@@ -13,6 +13,7 @@
     reason = "test code: a failed expectation is a panic, and nothing here is anyone's API"
 )]
 
+mod admin;
 mod backoff;
 mod head_held;
 mod models;
@@ -20,6 +21,7 @@ mod off;
 mod overload;
 mod retry_connect;
 mod retry_status;
+mod shutdown;
 mod state_changing;
 mod support;
 mod support_selftest;

@@ -245,6 +245,11 @@ impl TestEdge {
         .await
     }
 
+    /// The clients' connections that are open.
+    pub fn open(&self) -> usize {
+        self.drain.open()
+    }
+
     /// Begins to drain, as after a TERM signal.
     pub fn drain(&self) -> &Drain {
         self.drain.begin();
