@@ -122,7 +122,7 @@ impl Router {
             attempts: Attempts::new(self.retry.as_ref(), resend),
             length: declares.then_some(length),
             rewritten,
-            backoff: std::time::Duration::ZERO,
+            decided: None,
             running: None,
             again: None,
             first_event: None,

@@ -23,15 +23,23 @@ impl Router {
         ctx: &mut Context,
     ) -> Result<Box<HttpPeer>> {
         ctx.exchange.end_attempt();
-        let backoff = ctx
+        let decided = ctx
             .forward
             .as_mut()
-            .map(|forward| std::mem::take(&mut forward.backoff));
-        if let Err(mut gone) = wait(session, backoff.unwrap_or_default()).await {
+            .and_then(|forward| forward.decided.take());
+        let backoff = decided.map_or(Duration::ZERO, |decided| decided.backoff);
+        let begun = Instant::now();
+        let waited = wait(session, backoff).await;
+        ctx.backoff_total += begun.elapsed();
+        if let Err(mut gone) = waited {
             ctx.end = Some(End::ClientGone);
             gone.as_down();
             gone.set_retry(false);
             return Err(gone);
+        }
+        if let Some(decided) = decided {
+            self.metrics
+                .retried(decided.reason.label(), decided.backoff);
         }
         let Some(forward) = &mut ctx.forward else {
             return Err(Error::new_in(ErrorType::InternalError));

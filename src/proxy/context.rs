@@ -11,7 +11,7 @@ use crate::api_error::ApiError;
 use crate::edge::Exchange;
 use crate::engines::{Engine, InFlight, Pool};
 use crate::metrics::RequestInFlight;
-use crate::retry::{Attempts, Failure, StopReason};
+use crate::retry::{Attempts, Failure, RetryReason, StopReason};
 
 use super::first_event::FirstEvent;
 
@@ -40,14 +40,23 @@ pub(super) struct Forward {
     /// The body with an alias replaced; `None` where it goes as it came, and after the answer
     /// has begun.
     pub(super) rewritten: Option<Bytes>,
-    /// The wait before the next attempt.
-    pub(super) backoff: Duration,
+    /// The attempt that was decided on and has not begun.
+    pub(super) decided: Option<Decided>,
     /// The attempt that runs.
     pub(super) running: Option<Running>,
     /// What is to be done with the engine of the last attempt instead of picking one.
     pub(super) again: Option<Again>,
     /// The stream's first event, while it is looked at.
     pub(super) first_event: Option<FirstEvent>,
+}
+
+/// A further attempt, before it begins.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Decided {
+    /// What made it necessary.
+    pub(super) reason: RetryReason,
+    /// The wait before it.
+    pub(super) backoff: Duration,
 }
 
 /// An attempt that runs.
