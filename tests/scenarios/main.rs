@@ -6,6 +6,9 @@
     clippy::indexing_slicing,
     clippy::missing_panics_doc,
     clippy::cast_possible_truncation,
+    clippy::cast_precision_loss,
+    clippy::cast_sign_loss,
+    clippy::float_cmp,
     clippy::too_many_lines,
     missing_docs,
     missing_debug_implementations,
@@ -18,6 +21,7 @@ mod backoff;
 mod head_held;
 mod models;
 mod off;
+mod outcomes;
 mod overload;
 mod retry_connect;
 mod retry_status;

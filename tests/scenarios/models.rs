@@ -212,12 +212,10 @@ async fn guarded(key: &str) -> ScriptedEngine {
     let wanted = format!("Bearer {key}");
     let check = move |reply: Reply| {
         let wanted = wanted.clone();
-        answer(
-            move |request| match request.headers.get("authorization") == Some(wanted.as_str()) {
-                true => reply.clone(),
-                false => status(401),
-            },
-        )
+        answer(move |request| {
+            let known = request.headers.get("authorization") == Some(wanted.as_str());
+            if known { reply.clone() } else { status(401) }
+        })
     };
     let (answers, lists) = (check(ok("in")), check(list(["m"])));
     ScriptedEngine::start(script(answers).on("/v1/models", lists)).await

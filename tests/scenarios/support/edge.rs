@@ -269,13 +269,20 @@ pub fn millis(gaps: &[Duration]) -> Vec<u128> {
     gaps.iter().map(Duration::as_millis).collect()
 }
 
-static LINES: OnceLock<Mutex<HashMap<String, String>>> = OnceLock::new();
+/// The access log by request id, and all lines of the router, its debugging included.
+#[derive(Default)]
+struct Lines {
+    access: HashMap<String, String>,
+    all: Vec<String>,
+}
+
+static LINES: OnceLock<Mutex<Lines>> = OnceLock::new();
 
 struct Capture;
 
 impl log::Log for Capture {
     fn enabled(&self, metadata: &log::Metadata<'_>) -> bool {
-        metadata.target() == "access"
+        metadata.target() == "access" || metadata.target().starts_with("vllm_pingora")
     }
 
     fn log(&self, record: &log::Record<'_>) {
@@ -283,12 +290,16 @@ impl log::Log for Capture {
             return;
         }
         let line = record.args().to_string();
+        let Some(lines) = LINES.get() else { return };
+        let mut lines = lines.lock().expect("no panic");
         let id = line
             .strip_prefix("id=")
+            .filter(|_| record.target() == "access")
             .and_then(|rest| rest.split(' ').next());
-        if let (Some(id), Some(lines)) = (id, LINES.get()) {
-            lines.lock().expect("no panic").insert(id.to_owned(), line);
+        if let Some(id) = id {
+            lines.access.insert(id.to_owned(), line.clone());
         }
+        lines.all.push(line);
     }
 
     fn flush(&self) {}
@@ -297,7 +308,7 @@ impl log::Log for Capture {
 fn capture_logs() {
     LINES.get_or_init(Mutex::default);
     if log::set_boxed_logger(Box::new(Capture)).is_ok() {
-        log::set_max_level(log::LevelFilter::Info);
+        log::set_max_level(log::LevelFilter::Debug);
     }
 }
 
@@ -306,6 +317,19 @@ fn logged(request_id: &str) -> Option<String> {
         .get()?
         .lock()
         .expect("no panic")
+        .access
         .get(request_id)
         .cloned()
+}
+
+/// All lines any router of this process has logged so far that contain `text`.
+pub fn lines_with(text: &str) -> Vec<String> {
+    let lines = LINES.get().expect("a router runs");
+    let lines = lines.lock().expect("no panic");
+    lines
+        .all
+        .iter()
+        .filter(|line| line.contains(text))
+        .cloned()
+        .collect()
 }
