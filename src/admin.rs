@@ -14,6 +14,8 @@ use crate::api_error::ApiError;
 use crate::engines::{Catalog, Fleet};
 use crate::metrics::Metrics;
 
+/// What there is to see.
+const PATHS: [&str; 5] = ["/live", "/ready", "/metrics", "/engines", "/config"];
 const JSON: &str = "application/json";
 /// The version of Prometheus' text format.
 const EXPOSITION: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -81,10 +83,12 @@ impl ServeHttp for Admin {
         let request = session.req_header();
         let path = request.uri.path().to_owned();
         let reads = matches!(request.method, Method::GET | Method::HEAD);
-        let method = request.method.clone();
+        if !reads && PATHS.contains(&path.as_str()) {
+            let method = request.method.as_str();
+            return refuse(&ApiError::method_not_allowed(method, "GET, HEAD"));
+        }
         match self.get(&path).await {
-            Some(answer) if reads => respond(answer, None),
-            Some(_) => refuse(&ApiError::method_not_allowed(method.as_str(), "GET, HEAD")),
+            Some(answer) => respond(answer, None),
             None => refuse(&ApiError::not_found(&path)),
         }
     }

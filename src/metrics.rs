@@ -111,7 +111,7 @@ impl Metrics {
         self.attempts.with_label_values(&[engine, outcome]).inc();
     }
 
-    /// Another attempt follows, for this reason, after this wait.
+    /// Another attempt begins, for this reason, after this wait.
     pub fn retried(&self, reason: &str, backoff: Duration) {
         self.retries.with_label_values(&[reason]).inc();
         if !backoff.is_zero() {

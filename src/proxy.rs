@@ -46,7 +46,7 @@ use crate::retry::{Next, Outcome, RetryConfig, StopReason};
 
 use connect::EngineConnector;
 pub use context::Context;
-use context::End;
+use context::{Decided, End};
 use first_event::{FirstEvent, Verdict};
 use headers::{Credential, Forwarding};
 use translate::{Ended, Progress};
@@ -120,7 +120,7 @@ impl Router {
     /// The running attempt has ended; whether another one follows.
     fn conclude(&self, ctx: &mut Context, outcome: Outcome, label: &'static str) -> bool {
         self.end_attempt(ctx, label);
-        self.follows(ctx, outcome)
+        Self::follows(ctx, outcome)
     }
 
     /// The running attempt has answered with `status`; whether that answer is discarded, and
@@ -133,7 +133,7 @@ impl Router {
         {
             running.status = Some(status);
         }
-        let discarded = self.follows(ctx, Outcome::Status(status));
+        let discarded = Self::follows(ctx, Outcome::Status(status));
         if discarded {
             self.end_attempt(ctx, context::RETRYABLE_STATUS);
         }
@@ -141,16 +141,16 @@ impl Router {
     }
 
     /// Asks the policy what follows an attempt, and takes note of the answer.
-    fn follows(&self, ctx: &mut Context, outcome: Outcome) -> bool {
+    fn follows(ctx: &mut Context, outcome: Outcome) -> bool {
         let Some(forward) = &mut ctx.forward else {
             return false;
         };
         let draw = rand::rng().random::<f64>();
         match forward.attempts.after(outcome, forward.pool.ids(), draw) {
             Next::Retry { backoff, reason } => {
-                self.metrics.retried(reason.label(), backoff);
-                forward.backoff = backoff;
-                ctx.backoff_total += backoff;
+                forward.decided = Some(Decided { reason, backoff });
+                // A head that looked final may have gone before; it decides nothing any more.
+                ctx.end = None;
                 true
             }
             Next::Stop(reason) => {

@@ -239,3 +239,32 @@ fn the_version_is_that_of_the_package() {
         (0, format!("vllm-pingora {}\n", env!("CARGO_PKG_VERSION")))
     );
 }
+
+#[test]
+fn a_port_in_use_is_named_and_nothing_serves() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = taken.local_addr().unwrap().port().to_string();
+    let free = |flag| [flag, "0"];
+    for (flag, other, keys) in [
+        ("--port", "--admin-port", "host, port"),
+        ("--admin-port", "--port", "admin_host, admin_port"),
+    ] {
+        let args = [
+            &[
+                "--host",
+                "127.0.0.1",
+                "--static-backends",
+                "http://127.0.0.1:9",
+            ][..],
+            &["--static-models", "m", flag, &port],
+            &free(other),
+        ];
+        let begun = std::time::Instant::now();
+        let Run { status, err, .. } = run(&args.concat());
+        assert_eq!(status, 1, "{err}");
+        assert!(begun.elapsed().as_secs() < 2, "{:?}", begun.elapsed());
+        let last = err.lines().last().unwrap_or_default();
+        let expected = format!("{keys}: cannot listen on 127.0.0.1:{port}: ");
+        assert!(last.starts_with(&expected), "{err}");
+    }
+}

@@ -104,9 +104,6 @@ where
         // Timed by the wrapper, on HTTP/2 too.
         session.set_read_timeout(None);
         session.set_pipelining_enabled(true);
-        if *shutdown.borrow() {
-            session.set_keepalive(None);
-        }
         let exchange = Arc::new(Exchange::new(
             client.address,
             client.socket,
@@ -114,7 +111,7 @@ where
             self.options.patience,
             self.options.hold_head,
         ));
-        let wrapped = ClientSession::new(session, Arc::clone(&exchange));
+        let wrapped = ClientSession::new(session, Arc::clone(&exchange), shutdown.clone());
         let wrapped = ServerSession::new_custom(Box::new(wrapped));
         Arc::clone(&exchange)
             .scope(self.proxy.process_new_http(wrapped, shutdown))

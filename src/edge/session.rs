@@ -23,6 +23,7 @@ use pingora_core::protocols::http::custom::CustomMessageWrite;
 use pingora_core::protocols::http::custom::server::Session;
 use pingora_core::protocols::http::{HttpTask, ServerSession};
 use pingora_core::protocols::l4::socket::SocketAddr;
+use pingora_core::server::ShutdownWatch;
 use pingora_core::{Error, ErrorType, Result};
 use pingora_http::{RequestHeader, ResponseHeader};
 
@@ -37,6 +38,7 @@ pub(super) struct ClientSession {
     /// `None` only while the session is being dropped.
     inner: Option<ServerSession>,
     exchange: Arc<Exchange>,
+    shutdown: ShutdownWatch,
     body: SavedBody,
     /// The held head, and what came with it, of the attempt of this number.
     held: Vec<HttpTask>,
@@ -46,10 +48,15 @@ pub(super) struct ClientSession {
 }
 
 impl ClientSession {
-    pub(super) fn new(inner: ServerSession, exchange: Arc<Exchange>) -> Self {
+    pub(super) fn new(
+        inner: ServerSession,
+        exchange: Arc<Exchange>,
+        shutdown: ShutdownWatch,
+    ) -> Self {
         Self {
             inner: Some(inner),
             exchange,
+            shutdown,
             body: SavedBody::default(),
             held: Vec::new(),
             held_of: 0,
@@ -67,6 +74,13 @@ impl ClientSession {
     #[allow(clippy::expect_used)]
     fn inner_mut(&mut self) -> &mut ServerSession {
         self.inner.as_mut().expect("held until dropped")
+    }
+
+    /// The head is about to go out: says that the connection closes after the answer, if so.
+    fn announce_close(&mut self) {
+        if *self.shutdown.borrow() {
+            self.inner_mut().set_keepalive(None);
+        }
     }
 
     /// Decides whether `tasks` can go out now; while the head is held, keeps them.
@@ -202,6 +216,7 @@ impl Session for ClientSession {
 
     async fn write_response_header(&mut self, head: Box<ResponseHeader>, _end: bool) -> Result<()> {
         self.held.clear();
+        self.announce_close();
         self.inner_mut().write_response_header(head).await
     }
 
@@ -233,6 +248,9 @@ impl Session for ClientSession {
         if progress {
             // No attempt can follow now, so nobody needs the body again.
             self.body = SavedBody::Empty;
+        }
+        if self.inner().response_written().is_none() {
+            self.announce_close();
         }
         let end = self.inner_mut().response_duplex_vec(tasks).await?;
         if self.inner().was_upgraded() {

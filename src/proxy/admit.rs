@@ -4,7 +4,6 @@
 //! nothing, and a body is read only if something can come of it.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{AUTHORIZATION, CONTENT_LENGTH, EXPECT};
@@ -131,7 +130,7 @@ impl Router {
             length: declares.then_some(length),
             decoded: renamed.as_ref().is_some_and(|renamed| renamed.decoded),
             rewritten: renamed.map(|renamed| renamed.body),
-            backoff: Duration::ZERO,
+            decided: None,
             running: None,
             again_fresh: false,
             first_event: None,

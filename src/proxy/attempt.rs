@@ -13,7 +13,7 @@ use super::Router;
 use super::connect::EngineConnector;
 use super::context::{Context, End, Running};
 use crate::api_error::ApiError;
-use crate::retry::{Failure, Outcome};
+use crate::retry::{Failure, Outcome, Resend};
 
 impl Router {
     /// See [`ProxyHttp::upstream_peer`](pingora_proxy::ProxyHttp::upstream_peer).
@@ -23,15 +23,23 @@ impl Router {
         ctx: &mut Context,
     ) -> Result<Box<HttpPeer>> {
         ctx.exchange.end_attempt();
-        let backoff = ctx
+        let decided = ctx
             .forward
             .as_mut()
-            .map(|forward| std::mem::take(&mut forward.backoff));
-        if let Err(mut gone) = wait(session, backoff.unwrap_or_default()).await {
+            .and_then(|forward| forward.decided.take());
+        let backoff = decided.map_or(Duration::ZERO, |decided| decided.backoff);
+        let begun = Instant::now();
+        let waited = wait(session, backoff).await;
+        ctx.backoff_total += begun.elapsed();
+        if let Err(mut gone) = waited {
             ctx.end = Some(End::ClientGone);
             gone.as_down();
             gone.set_retry(false);
             return Err(gone);
+        }
+        if let Some(decided) = decided {
+            self.metrics
+                .retried(decided.reason.label(), decided.backoff);
         }
         let Some(forward) = &mut ctx.forward else {
             return Err(Error::new_in(ErrorType::InternalError));
@@ -66,6 +74,8 @@ impl Router {
             error.set_retry(retry);
             return Err(error);
         };
+        // A pooled connection may be stale, and what was sent on it would have to be sent again.
+        let fresh = fresh || forward.attempts.resend() == Resend::ConnectOnly;
         let mut peer = HttpPeer::new(address, false, String::new());
         // Engines share no connections, even where two of them have one address.
         peer.group_key = engine.id().number();

@@ -11,7 +11,7 @@ use crate::api_error::ApiError;
 use crate::edge::Exchange;
 use crate::engines::{Engine, InFlight, Pool};
 use crate::metrics::RequestInFlight;
-use crate::retry::{Attempts, Failure, StopReason};
+use crate::retry::{Attempts, Failure, RetryReason, StopReason};
 
 use super::first_event::FirstEvent;
 
@@ -42,14 +42,23 @@ pub(super) struct Forward {
     pub(super) rewritten: Option<Bytes>,
     /// The body lost its content coding when it was rewritten.
     pub(super) decoded: bool,
-    /// The wait before the next attempt.
-    pub(super) backoff: Duration,
+    /// The attempt that was decided on and has not begun.
+    pub(super) decided: Option<Decided>,
     /// The attempt that runs.
     pub(super) running: Option<Running>,
     /// The pooled connection was stale: the running attempt goes on, on a fresh one.
     pub(super) again_fresh: bool,
     /// The stream's first event, while it is looked at.
     pub(super) first_event: Option<FirstEvent>,
+}
+
+/// A further attempt, before it begins.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Decided {
+    /// What made it necessary.
+    pub(super) reason: RetryReason,
+    /// The wait before it.
+    pub(super) backoff: Duration,
 }
 
 /// An attempt that runs.

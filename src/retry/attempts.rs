@@ -116,6 +116,11 @@ impl Attempts {
         self.current = Some(engine);
     }
 
+    /// When the request may be sent again.
+    pub fn resend(&self) -> Resend {
+        self.resend
+    }
+
     /// The attempts made so far.
     pub fn spent(&self) -> u32 {
         self.spent

@@ -6,6 +6,9 @@
     clippy::indexing_slicing,
     clippy::missing_panics_doc,
     clippy::cast_possible_truncation,
+    clippy::cast_precision_loss,
+    clippy::cast_sign_loss,
+    clippy::float_cmp,
     clippy::too_many_lines,
     clippy::float_cmp,
     missing_docs,
@@ -14,11 +17,21 @@
     reason = "test code: a failed expectation is a panic, and nothing here is anyone's API"
 )]
 
+mod admin;
+mod backoff;
 mod coded_body;
 mod connecting;
+mod head_held;
+mod models;
 mod multipart;
+mod off;
+mod outcomes;
+mod overload;
 mod quota;
 mod realtime;
+mod retry_connect;
 mod retry_status;
+mod shutdown;
+mod state_changing;
 mod support;
 mod support_selftest;

@@ -223,6 +223,13 @@ impl Response {
         self.head_at - self.asked_at.expect("a response to `Client::ask`")
     }
 
+    /// How many attempts the router says it made.
+    #[track_caller]
+    pub fn attempts(&self) -> usize {
+        let header = self.headers.get("x-vllm-pingora-attempts");
+        header.expect("the attempts are told").parse().unwrap()
+    }
+
     fn is_over(&self) -> bool {
         self.ended_at.is_some()
     }

@@ -9,7 +9,7 @@ use pingora_core::apps::http_app::HttpServer;
 use vllm_pingora::config::Settings;
 use vllm_pingora::engines::Fleet;
 use vllm_pingora::metrics::Metrics;
-use vllm_pingora::server::{Drain, Listener, Parts};
+use vllm_pingora::server::{Drain, Listener, Parts, Upkeep};
 
 use super::{Client, PATIENCE, Request, Response, ScriptedEngine, within};
 
@@ -95,6 +95,7 @@ impl EdgeBuilder {
             drain,
             fleet,
             metrics,
+            upkeep: parts.upkeep,
             served,
         }
     }
@@ -114,6 +115,7 @@ pub struct TestEdge {
     drain: Drain,
     fleet: Arc<Fleet>,
     metrics: Metrics,
+    upkeep: Upkeep,
     served: tokio::task::JoinHandle<()>,
 }
 
@@ -168,6 +170,35 @@ impl TestEdge {
         self.metric("vllm_pingora_attempts_total", &[("engine", &engine.url())])
     }
 
+    /// Attempts that ended like this, on all engines.
+    pub fn attempts_ended(&self, outcome: &str) -> f64 {
+        self.metric("vllm_pingora_attempts_total", &[("outcome", outcome)])
+    }
+
+    /// Panics unless the waits between attempts have been these, in milliseconds, in any order
+    /// and as exactly as a histogram tells them.
+    #[track_caller]
+    pub fn assert_backoffs(&self, expected: &[u32]) {
+        let seconds = || expected.iter().map(|wait| f64::from(*wait) / 1e3);
+        let name = |part| format!("vllm_pingora_backoff_seconds_{part}");
+        let sum = self.metric(&name("sum"), &[]);
+        assert!(
+            (sum - seconds().sum::<f64>()).abs() < 1e-9,
+            "{sum} s in all"
+        );
+        for bound in vllm_pingora::metrics::names::BACKOFF.buckets {
+            let found = self.metric(&name("bucket"), &[("le", &bound.to_string())]);
+            let within = seconds().filter(|wait| wait <= bound).count();
+            assert_eq!(found, within as f64, "waits of up to {bound} s");
+        }
+        assert_eq!(self.metric(&name("count"), &[]), expected.len() as f64);
+    }
+
+    /// Looks names up and asks engines for their models once more.
+    pub async fn look_again(&self) {
+        self.upkeep.round().await;
+    }
+
     /// Waits until no request is in flight, and no attempt on any engine.
     pub async fn wait_until_idle(&self) {
         let idle = async {
@@ -214,6 +245,11 @@ impl TestEdge {
         .await
     }
 
+    /// The clients' connections that are open.
+    pub fn open(&self) -> usize {
+        self.drain.open()
+    }
+
     /// Begins to drain, as after a TERM signal.
     pub fn drain(&self) -> &Drain {
         self.drain.begin();
@@ -233,13 +269,20 @@ pub fn millis(gaps: &[Duration]) -> Vec<u128> {
     gaps.iter().map(Duration::as_millis).collect()
 }
 
-static LINES: OnceLock<Mutex<HashMap<String, String>>> = OnceLock::new();
+/// The access log by request id, and all lines of the router, its debugging included.
+#[derive(Default)]
+struct Lines {
+    access: HashMap<String, String>,
+    all: Vec<String>,
+}
+
+static LINES: OnceLock<Mutex<Lines>> = OnceLock::new();
 
 struct Capture;
 
 impl log::Log for Capture {
     fn enabled(&self, metadata: &log::Metadata<'_>) -> bool {
-        metadata.target() == "access"
+        metadata.target() == "access" || metadata.target().starts_with("vllm_pingora")
     }
 
     fn log(&self, record: &log::Record<'_>) {
@@ -247,12 +290,16 @@ impl log::Log for Capture {
             return;
         }
         let line = record.args().to_string();
+        let Some(lines) = LINES.get() else { return };
+        let mut lines = lines.lock().expect("no panic");
         let id = line
             .strip_prefix("id=")
+            .filter(|_| record.target() == "access")
             .and_then(|rest| rest.split(' ').next());
-        if let (Some(id), Some(lines)) = (id, LINES.get()) {
-            lines.lock().expect("no panic").insert(id.to_owned(), line);
+        if let Some(id) = id {
+            lines.access.insert(id.to_owned(), line.clone());
         }
+        lines.all.push(line);
     }
 
     fn flush(&self) {}
@@ -261,7 +308,7 @@ impl log::Log for Capture {
 fn capture_logs() {
     LINES.get_or_init(Mutex::default);
     if log::set_boxed_logger(Box::new(Capture)).is_ok() {
-        log::set_max_level(log::LevelFilter::Info);
+        log::set_max_level(log::LevelFilter::Debug);
     }
 }
 
@@ -270,6 +317,19 @@ fn logged(request_id: &str) -> Option<String> {
         .get()?
         .lock()
         .expect("no panic")
+        .access
         .get(request_id)
         .cloned()
+}
+
+/// All lines any router of this process has logged so far that contain `text`.
+pub fn lines_with(text: &str) -> Vec<String> {
+    let lines = LINES.get().expect("a router runs");
+    let lines = lines.lock().expect("no panic");
+    lines
+        .all
+        .iter()
+        .filter(|line| line.contains(text))
+        .cloned()
+        .collect()
 }

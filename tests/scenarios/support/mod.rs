@@ -13,14 +13,16 @@
 mod client;
 mod edge;
 mod engine;
+mod full;
 mod patience;
 mod script;
 mod sse;
 mod wire;
 
 pub use client::{Client, Interim, NoResponse, Request, Response, post, req_n, req_s};
-pub use edge::{EdgeBuilder, RETRIES, TestEdge, edge, millis, retries};
+pub use edge::{EdgeBuilder, RETRIES, TestEdge, edge, lines_with, millis, retries};
 pub use engine::{Connection, Delivery, ScriptedEngine};
+pub use full::Full;
 pub use patience::{PATIENCE, within};
 pub use script::{
     Point, Reply, Script, answer, chunks, connections, event, fin_at, flood, hang, ok, raw,
