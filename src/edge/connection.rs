@@ -15,7 +15,7 @@ use pingora_proxy::{HttpProxy, ProxyHttp};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::timeout;
 
-use super::exchange::{Exchange, Patience};
+use super::exchange::{Exchange, Left, Patience};
 use super::head;
 use super::session::ClientSession;
 use crate::api_error::ApiError;
@@ -78,14 +78,14 @@ where
         }
     }
 
-    /// Serves one request whose head has been read, and returns the session if the connection can
-    /// carry another one.
+    /// Serves one request whose head has been read, and returns the session unless its response
+    /// was cut.
     async fn serve(
         &self,
         mut session: ServerSession,
         client: Option<SocketAddr>,
         shutdown: &ShutdownWatch,
-    ) -> Option<ServerSession> {
+    ) -> Option<(ServerSession, Left)> {
         session.set_read_timeout(Some(self.options.body_timeout));
         session.set_pipelining_enabled(true);
         if *shutdown.borrow() {
@@ -101,8 +101,7 @@ where
         Arc::clone(&exchange)
             .scope(self.proxy.process_new_http(wrapped, shutdown))
             .await;
-        let (session, complete) = exchange.take_back()?;
-        complete.then_some(session)
+        exchange.take_back().filter(|(_, left)| *left != Left::Cut)
     }
 
     /// Serves HTTP/1 requests one after the other until the connection ends.
@@ -142,10 +141,10 @@ where
                 }
                 return;
             }
-            let Some(mut session) = self.serve(session, client, shutdown).await else {
+            let Some((mut session, left)) = self.serve(session, client, shutdown).await else {
                 return;
             };
-            if !session.is_body_done() {
+            if left == Left::OutOfStep || !session.is_body_done() {
                 if let Some(stream) = into_stream(session) {
                     linger(stream).await;
                 }

@@ -27,6 +27,7 @@ use pingora_core::{Error, ErrorType, Result};
 use pingora_http::{RequestHeader, ResponseHeader};
 
 use super::Exchange;
+use super::exchange::Left;
 
 type MessageReader = Box<dyn futures::Stream<Item = Result<Bytes>> + Unpin + Send + Sync + 'static>;
 
@@ -41,6 +42,8 @@ pub(super) struct ClientSession {
     held_of: u32,
     released: bool,
     complete: bool,
+    /// Reading the request body failed.
+    torn: bool,
 }
 
 impl ClientSession {
@@ -53,6 +56,7 @@ impl ClientSession {
             held_of: 0,
             released: false,
             complete: false,
+            torn: false,
         }
     }
 
@@ -116,7 +120,12 @@ fn is_interim(head: &ResponseHeader) -> bool {
 impl Drop for ClientSession {
     fn drop(&mut self) {
         if let Some(inner) = self.inner.take() {
-            self.exchange.give_back(inner, self.complete);
+            let left = match (self.complete, self.torn) {
+                (true, false) => Left::InStep,
+                (true, true) => Left::OutOfStep,
+                (false, _) => Left::Cut,
+            };
+            self.exchange.give_back(inner, left);
         }
     }
 }
@@ -181,7 +190,15 @@ impl Session for ClientSession {
     }
 
     async fn read_body_bytes(&mut self) -> Result<Option<Bytes>> {
-        let data = self.inner_mut().read_request_body().await?;
+        let data = match self.inner_mut().read_request_body().await {
+            Ok(data) => data,
+            Err(error) => {
+                // Where the body ends is unknown, so no further request can be told from it.
+                self.inner_mut().set_keepalive(None);
+                self.torn = true;
+                return Err(error);
+            }
+        };
         match &data {
             Some(data) if !data.is_empty() => self.body.push(data),
             Some(_) => {}
