@@ -13,6 +13,10 @@
     reason = "test code: a failed expectation is a panic, and nothing here is anyone's API"
 )]
 
+mod client_gone;
+mod pool;
+mod request_body;
 mod retry_status;
+mod streaming;
 mod support;
 mod support_selftest;
