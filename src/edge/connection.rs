@@ -28,6 +28,10 @@ const LINGER: Duration = Duration::from_secs(30);
 /// The longest silence of the client in that time.
 const LINGER_SILENCE: Duration = Duration::from_secs(5);
 
+/// Between the last byte of a response that was cut and the reset of its stream, which would
+/// overtake bytes that have not left for the client.
+const RESET_DELAY: Duration = Duration::from_millis(20);
+
 /// What a client's connection may do, and how requests on it are treated.
 #[derive(Clone, Debug)]
 pub struct EdgeOptions {
@@ -78,8 +82,7 @@ where
         }
     }
 
-    /// Serves one request whose head has been read, and returns the session unless its response
-    /// was cut.
+    /// Serves one request whose head has been read, and returns what is left of its session.
     async fn serve(
         &self,
         mut session: ServerSession,
@@ -101,7 +104,7 @@ where
         Arc::clone(&exchange)
             .scope(self.proxy.process_new_http(wrapped, shutdown))
             .await;
-        exchange.take_back().filter(|(_, left)| *left != Left::Cut)
+        exchange.take_back()
     }
 
     /// Serves HTTP/1 requests one after the other until the connection ends.
@@ -144,6 +147,9 @@ where
             let Some((mut session, left)) = self.serve(session, client, shutdown).await else {
                 return;
             };
+            if left == Left::Cut {
+                return;
+            }
             if left == Left::OutOfStep || !session.is_body_done() {
                 if let Some(stream) = into_stream(session) {
                     linger(stream).await;
@@ -293,7 +299,10 @@ where
         session: ServerSession,
         shutdown: &ShutdownWatch,
     ) -> Option<ReusedHttpStream> {
-        self.0.serve(session, self.1, shutdown).await;
+        if let Some((mut session, Left::Cut)) = self.0.serve(session, self.1, shutdown).await {
+            tokio::time::sleep(RESET_DELAY).await;
+            session.shutdown().await;
+        }
         None
     }
 
