@@ -14,6 +14,7 @@
 )]
 
 mod client_gone;
+mod h2;
 mod pool;
 mod request_body;
 mod retry_status;
