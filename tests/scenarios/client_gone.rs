@@ -186,7 +186,7 @@ async fn c21_a_client_that_leaves_while_its_body_goes_to_the_engine_ends_that() 
         let edge = edge(RETRIES).engines([&busy, &other]).start().await;
         let mut client = Client::connect(edge.addr()).await;
         let id = format!("c21-body-{how:?}");
-        let body = format!(r#"{{"model":"m","prompt":"{}"}}"#, "x".repeat(32 << 20));
+        let body = format!(r#"{{"model":"m","prompt":"{}"}}"#, "x".repeat(16 << 20));
         let request = post("/v1/chat/completions").body(body);
         client
             .send_request(&request.header("X-Request-Id", &id))
@@ -210,11 +210,11 @@ async fn c21_a_client_that_leaves_in_its_upload_reaches_no_engine() {
         let edge = edge(RETRIES).engines([&engine]).start().await;
         let mut client = Client::connect(edge.addr()).await;
         let id = format!("c21-upload-{how:?}");
-        let request = post("/v1/chat/completions").body([b' '; 100_000]);
+        let request = post("/v1/chat/completions").body(vec![b' '; 100_000]);
         client
             .send(request.header("X-Request-Id", &id).head_bytes())
             .await;
-        client.send([b' '; 50_000]).await;
+        client.send(vec![b' '; 50_000]).await;
         leave(client, how);
         is_nobodys_failure(&edge, &id).await;
         assert_eq!(engine.accepted(), 0);
@@ -223,7 +223,7 @@ async fn c21_a_client_that_leaves_in_its_upload_reaches_no_engine() {
 
 #[tokio::test(start_paused = true)]
 async fn c21_a_client_that_only_stops_reading_is_not_gone() {
-    const TOTAL: usize = 48 << 20;
+    const TOTAL: usize = 40 << 20;
     let engine = ScriptedEngine::start(flood(TOTAL)).await;
     let edge = edge(RETRIES).engines([&engine]).start().await;
     let mut client = Client::connect(edge.addr()).await.forgetting_bodies();
@@ -244,7 +244,7 @@ async fn c21_a_client_that_only_stops_reading_is_not_gone() {
 
 #[tokio::test(start_paused = true)]
 async fn c21_a_client_that_stops_reading_and_then_leaves_is_noticed() {
-    let engine = ScriptedEngine::start(flood(64 << 20)).await;
+    let engine = ScriptedEngine::start(flood(40 << 20)).await;
     let edge = edge(RETRIES).engines([&engine]).start().await;
     let mut client = Client::connect(edge.addr()).await.forgetting_bodies();
     let request = req_s().header("X-Request-Id", "c21-stalled");

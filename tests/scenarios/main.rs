@@ -6,6 +6,7 @@
     clippy::indexing_slicing,
     clippy::missing_panics_doc,
     clippy::cast_possible_truncation,
+    clippy::float_cmp,
     clippy::too_many_lines,
     missing_docs,
     missing_debug_implementations,
@@ -15,6 +16,7 @@
 
 mod client_gone;
 mod h2;
+mod memory;
 mod pool;
 mod request_body;
 mod retry_status;

@@ -21,8 +21,19 @@ fn bytes(size: usize) -> Vec<u8> {
 /// A chat completion of exactly this many bytes.
 fn prompt(size: usize) -> Vec<u8> {
     let (start, end) = (r#"{"model":"m","prompt":""#, r#""}"#);
-    let filler = (start.len()..size - end.len()).map(|i| b'a' + (i * 7 % 26) as u8);
-    start.bytes().chain(filler).chain(end.bytes()).collect()
+    let filler = size - start.len() - end.len();
+    // Repeated at no even distance, so that a shift by a buffer shows.
+    let block: Vec<u8> = (0..65_521_u32)
+        .map(|i| b'a' + (i.wrapping_mul(i) % 23) as u8)
+        .collect();
+    let mut body = Vec::with_capacity(size + block.len());
+    body.extend_from_slice(start.as_bytes());
+    while body.len() < start.len() + filler {
+        body.extend_from_slice(&block);
+    }
+    body.truncate(start.len() + filler);
+    body.extend_from_slice(end.as_bytes());
+    body
 }
 
 /// Every request an engine got has this body, framed once and by its length.
@@ -470,7 +481,7 @@ async fn c18_an_upload_that_falls_silent_is_answered_408_when_its_time_is_up() {
     let mut client = Client::connect(edge.addr()).await;
     let request = post("/v1/chat/completions").header("Content-Length", "1048576");
     client.send(request.head_bytes()).await;
-    client.send([b' '; 10_240]).await;
+    client.send(vec![b' '; 10_240]).await;
     let silent_from = std::time::Instant::now();
     let response = client.read_response().await;
     assert!(

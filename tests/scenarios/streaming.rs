@@ -309,7 +309,7 @@ async fn c23_a_first_byte_timeout_with_retries_off_is_a_504() {
 
 #[tokio::test(start_paused = true)]
 async fn c23_no_timeout_of_the_engine_runs_while_the_client_is_the_slow_side() {
-    const TOTAL: usize = 48 << 20;
+    const TOTAL: usize = 40 << 20;
     let engine = ScriptedEngine::start(flood(TOTAL)).await;
     let yaml = format!("{RETRIES}stream_idle_timeout_ms: 2000\nfirst_byte_timeout_ms: 2000");
     let edge = edge(&yaml).engines([&engine]).start().await;
@@ -325,7 +325,7 @@ async fn c23_no_timeout_of_the_engine_runs_while_the_client_is_the_slow_side() {
 // Slow readers
 
 /// More than the sockets on the way can hold, as far as the system lets them grow.
-const FLOOD: usize = 64 << 20;
+const FLOOD: usize = 40 << 20;
 /// What may be on the way: two connections with buffers of up to 4 and 6 MiB at their ends, and
 /// little in between.
 const HELD: u64 = 2 * (10 << 20) + (4 << 20);
@@ -339,7 +339,7 @@ async fn c24_a_client_that_does_not_read_holds_its_engine_back_and_nobody_else()
         .engine(&quick, &["q"]);
     let edge = edge.start().await;
     let mut stalled = Vec::new();
-    for _ in 0..3 {
+    for _ in 0..2 {
         let mut client = Client::connect(edge.addr()).await.forgetting_bodies();
         client.send_request(&req_s()).await;
         let response = client.read_head().await;
