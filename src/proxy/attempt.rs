@@ -37,6 +37,9 @@ impl Router {
             return Err(Error::new_in(ErrorType::InternalError));
         };
         let again = forward.again.take();
+        // A pooled connection may turn out stale, and then nobody knows whether the engine has
+        // acted; a request that must not be repeated keeps away from them.
+        let fresh = again == Some(Again::Fresh) || !forward.attempts.is_repeatable();
         if again.is_none() {
             let Some(engine) = forward.pool.pick(&forward.attempts) else {
                 let model = forward.pool.model();
@@ -68,7 +71,7 @@ impl Router {
             return Err(error);
         };
         let mut peer = HttpPeer::new(address, false, String::new());
-        self.apply_options(&mut peer, &engine, again == Some(Again::Fresh));
+        self.apply_options(&mut peer, &engine, fresh);
         Ok(Box::new(peer))
     }
 

@@ -116,6 +116,11 @@ impl Attempts {
         self.current = Some(engine);
     }
 
+    /// Whether the request may be sent again after it may have been delivered.
+    pub fn is_repeatable(&self) -> bool {
+        self.resend == Resend::Always
+    }
+
     /// The attempts made so far.
     pub fn spent(&self) -> u32 {
         self.spent
