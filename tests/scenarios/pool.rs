@@ -179,6 +179,38 @@ async fn c25_the_connection_that_replaces_a_stale_one_is_not_replaced_again() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_call_that_changes_state_is_never_sent_twice_for_a_stale_connection() {
+    for yaml in OFF_AND_ON {
+        let lists = [vec![ok("one"), fin_at(Point::Request)], vec![ok("asleep")]];
+        let engine = ScriptedEngine::start(connections(lists)).await;
+        let yaml = format!("{yaml}\nextra_routes: [{{method: POST, path: /sleep}}]");
+        let edge = edge(&yaml).engines([&engine]).start().await;
+        assert_eq!(edge.ask(&req_n()).await.text(), "one");
+        // The pooled connection would swallow it.
+        assert_eq!(edge.ask(&post("/sleep")).await.text(), "asleep");
+        assert_eq!(engine.deliveries_to("/sleep").len(), 1);
+        assert_eq!((engine.accepted(), stale(&edge)), (2, 0.0));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_changes_state_and_is_not_answered_is_not_repeated() {
+    for yaml in OFF_AND_ON {
+        for reply in [
+            fin_at(Point::Request),
+            rst_at(Point::Request),
+            fin_at(Point::Headers),
+        ] {
+            let engine = ScriptedEngine::start([reply, ok("asleep")]).await;
+            let yaml = format!("{yaml}\nextra_routes: [{{method: POST, path: /sleep}}]");
+            let edge = edge(&yaml).engines([&engine]).start().await;
+            let response = edge.ask(&post("/sleep")).await;
+            assert_eq!((response.status, engine.begun()), (502, 1));
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn c25_half_an_answer_on_a_pooled_connection_is_a_failure() {
     let half = raw("HTTP/1.1 200 OK\r\nContent-Le").then_close();
     let script = connections([vec![ok("one"), half], vec![ok("two")]]);
