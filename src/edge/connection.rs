@@ -17,7 +17,7 @@ use pingora_proxy::{HttpProxy, ProxyHttp};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::timeout;
 
-use super::exchange::{Exchange, Patience};
+use super::exchange::{Exchange, Left, Patience};
 use super::head;
 use super::quota::Quota;
 use super::session::ClientSession;
@@ -30,6 +30,10 @@ const H2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 const LINGER: Duration = Duration::from_secs(30);
 /// The longest silence of the client in that time.
 const LINGER_SILENCE: Duration = Duration::from_secs(5);
+
+/// Between the last byte of a response that was cut and the reset of its stream, which would
+/// overtake bytes that have not left for the client.
+const RESET_DELAY: Duration = Duration::from_millis(20);
 
 /// What a client's connection may do, and how requests on it are treated.
 #[derive(Clone, Debug)]
@@ -93,14 +97,13 @@ where
         }
     }
 
-    /// Serves one request whose head has been read, and returns the session if the connection can
-    /// carry another one.
+    /// Serves one request whose head has been read, and returns what is left of its session.
     async fn serve(
         &self,
         mut session: ServerSession,
         client: Client,
         shutdown: &ShutdownWatch,
-    ) -> Option<ServerSession> {
+    ) -> Option<(ServerSession, Left)> {
         // Timed by the wrapper, on HTTP/2 too.
         session.set_read_timeout(None);
         session.set_pipelining_enabled(true);
@@ -116,9 +119,13 @@ where
         Arc::clone(&exchange)
             .scope(self.proxy.process_new_http(wrapped, shutdown))
             .await;
-        let (session, complete) = exchange.take_back()?;
+        let (session, left) = exchange.take_back()?;
         // A client that asked for another protocol may have gone on in it already.
-        (complete && !session.is_upgrade_req()).then_some(session)
+        let left = match left {
+            Left::InStep if session.is_upgrade_req() => Left::OutOfStep,
+            left => left,
+        };
+        Some((session, left))
     }
 
     /// Serves HTTP/1 requests one after the other until the connection ends.
@@ -158,10 +165,13 @@ where
                 }
                 return;
             }
-            let Some(mut session) = self.serve(session, client, shutdown).await else {
+            let Some((mut session, left)) = self.serve(session, client, shutdown).await else {
                 return;
             };
-            if !session.is_body_done() {
+            if left == Left::Cut {
+                return;
+            }
+            if left == Left::OutOfStep || !session.is_body_done() {
                 if let Some(stream) = into_stream(session) {
                     linger(stream).await;
                 }
@@ -329,7 +339,10 @@ where
         session: ServerSession,
         shutdown: &ShutdownWatch,
     ) -> Option<ReusedHttpStream> {
-        self.0.serve(session, self.1, shutdown).await;
+        if let Some((mut session, Left::Cut)) = self.0.serve(session, self.1, shutdown).await {
+            tokio::time::sleep(RESET_DELAY).await;
+            session.shutdown().await;
+        }
         None
     }
 

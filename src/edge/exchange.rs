@@ -58,6 +58,17 @@ impl Silence {
     }
 }
 
+/// What a request and its response have left of the client's connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Left {
+    /// The response is complete; another request may follow.
+    InStep,
+    /// The response is complete, but where the request body ends is unknown.
+    OutOfStep,
+    /// The response is not complete.
+    Cut,
+}
+
 /// One request and its response, seen from the client's side.
 pub struct Exchange {
     client: Option<SocketAddr>,
@@ -76,8 +87,7 @@ struct State {
     attempt: u32,
     deadline: Option<(Instant, Silence)>,
     first_byte: Option<Instant>,
-    connection: Option<ServerSession>,
-    complete: bool,
+    connection: Option<(ServerSession, Left)>,
 }
 
 impl Exchange {
@@ -210,20 +220,13 @@ impl Exchange {
     }
 
     /// Hands the client's connection back when Pingora has dropped the session around it.
-    pub(super) fn give_back(&self, connection: ServerSession, complete: bool) {
-        let mut state = self.lock();
-        state.connection = Some(connection);
-        state.complete = complete;
+    pub(super) fn give_back(&self, connection: ServerSession, left: Left) {
+        self.lock().connection = Some((connection, left));
     }
 
-    /// The client's connection after the exchange, and whether its response was completed.
-    pub(super) fn take_back(&self) -> Option<(ServerSession, bool)> {
-        let mut state = self.lock();
-        let complete = state.complete;
-        state
-            .connection
-            .take()
-            .map(|connection| (connection, complete))
+    /// The client's connection after the exchange.
+    pub(super) fn take_back(&self) -> Option<(ServerSession, Left)> {
+        self.lock().connection.take()
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

@@ -30,6 +30,7 @@ use pingora_http::{RequestHeader, ResponseHeader};
 use tokio::time::timeout;
 
 use super::Exchange;
+use super::exchange::Left;
 
 type MessageReader = Box<dyn futures::Stream<Item = Result<Bytes>> + Unpin + Send + Sync + 'static>;
 
@@ -45,6 +46,8 @@ pub(super) struct ClientSession {
     held_of: u32,
     released: bool,
     complete: bool,
+    /// Reading the request body failed.
+    torn: bool,
 }
 
 impl ClientSession {
@@ -62,6 +65,7 @@ impl ClientSession {
             held_of: 0,
             released: false,
             complete: false,
+            torn: false,
         }
     }
 
@@ -132,7 +136,12 @@ fn is_interim(head: &ResponseHeader) -> bool {
 impl Drop for ClientSession {
     fn drop(&mut self) {
         if let Some(inner) = self.inner.take() {
-            self.exchange.give_back(inner, self.complete);
+            let left = match (self.complete, self.torn) {
+                (true, false) => Left::InStep,
+                (true, true) => Left::OutOfStep,
+                (false, _) => Left::Cut,
+            };
+            self.exchange.give_back(inner, left);
         }
     }
 }
@@ -199,8 +208,17 @@ impl Session for ClientSession {
     async fn read_body_bytes(&mut self) -> Result<Option<Bytes>> {
         let limit = self.exchange.body_timeout();
         let data = match timeout(limit, self.inner_mut().read_request_body()).await {
-            Ok(data) => data?,
-            Err(_) => return Error::e_explain(ErrorType::ReadTimedout, "reading a request body"),
+            Ok(data) => data,
+            Err(_) => Error::e_explain(ErrorType::ReadTimedout, "reading a request body"),
+        };
+        let data = match data {
+            Ok(data) => data,
+            Err(error) => {
+                // Where the body ends is unknown, so no further request can be told from it.
+                self.inner_mut().set_keepalive(None);
+                self.torn = true;
+                return Err(error);
+            }
         };
         match &data {
             Some(data) if !data.is_empty() => self.body.push(data),
@@ -296,7 +314,10 @@ impl Session for ClientSession {
     }
 
     async fn shutdown(&mut self, _code: u32, _ctx: &str) {
-        self.inner_mut().shutdown().await;
+        // A stream of HTTP/2 is reset once what was written has left.
+        if let ServerSession::H1(session) = self.inner_mut() {
+            session.shutdown().await;
+        }
     }
 
     fn is_body_done(&mut self) -> bool {

@@ -13,7 +13,7 @@ use super::Router;
 use super::connect::EngineConnector;
 use super::context::{Context, End, Running};
 use crate::api_error::ApiError;
-use crate::retry::{Failure, Outcome, Resend};
+use crate::retry::{Failure, Outcome};
 
 impl Router {
     /// See [`ProxyHttp::upstream_peer`](pingora_proxy::ProxyHttp::upstream_peer).
@@ -74,8 +74,9 @@ impl Router {
             error.set_retry(retry);
             return Err(error);
         };
-        // A pooled connection may be stale, and what was sent on it would have to be sent again.
-        let fresh = fresh || forward.attempts.resend() == Resend::ConnectOnly;
+        // A pooled connection may turn out stale, and then nobody knows whether the engine has
+        // acted; a request that must not be repeated keeps away from them.
+        let fresh = fresh || !forward.attempts.is_repeatable();
         let mut peer = HttpPeer::new(address, false, String::new());
         // Engines share no connections, even where two of them have one address.
         peer.group_key = engine.id().number();

@@ -116,9 +116,9 @@ impl Attempts {
         self.current = Some(engine);
     }
 
-    /// When the request may be sent again.
-    pub fn resend(&self) -> Resend {
-        self.resend
+    /// Whether the request may be sent again after it may have been delivered.
+    pub fn is_repeatable(&self) -> bool {
+        self.resend == Resend::Always
     }
 
     /// The attempts made so far.

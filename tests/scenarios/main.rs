@@ -10,7 +10,6 @@
     clippy::cast_sign_loss,
     clippy::float_cmp,
     clippy::too_many_lines,
-    clippy::float_cmp,
     missing_docs,
     missing_debug_implementations,
     unreachable_pub,
@@ -19,19 +18,25 @@
 
 mod admin;
 mod backoff;
+mod client_gone;
 mod coded_body;
 mod connecting;
+mod h2;
 mod head_held;
+mod memory;
 mod models;
 mod multipart;
 mod off;
 mod outcomes;
 mod overload;
+mod pool;
 mod quota;
 mod realtime;
+mod request_body;
 mod retry_connect;
 mod retry_status;
 mod shutdown;
 mod state_changing;
+mod streaming;
 mod support;
 mod support_selftest;

@@ -436,6 +436,15 @@ impl Client {
         while self.read_more(response).await {}
     }
 
+    /// Reads exactly `n` bytes, whatever they mean.
+    pub async fn read_exactly(&mut self, n: usize) -> Vec<u8> {
+        while self.buffer.len() < n {
+            let filled = self.fill().await;
+            assert!(filled.is_ok(), "the connection ended: {filled:?}");
+        }
+        self.buffer.split_to(n).to_vec()
+    }
+
     /// Waits for the end of the connection in good order; panics on any byte, or a reset.
     pub async fn expect_eof(&mut self) {
         let (close, surplus) = self.read_to_end().await;

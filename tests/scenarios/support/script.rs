@@ -225,6 +225,15 @@ impl Reply {
         self
     }
 
+    /// Gives the answer another status.
+    pub fn with_status(mut self, new: u16) -> Self {
+        let Payload::Http { status, .. } = &mut self.payload else {
+            panic!("only an HTTP reply has a status");
+        };
+        *status = new;
+        self
+    }
+
     /// Frames the body in chunks, one for each piece.
     pub fn chunked(mut self) -> Self {
         self.framing = Framing::Chunked;
