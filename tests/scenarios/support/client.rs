@@ -460,6 +460,15 @@ impl Client {
         }
     }
 
+    /// Takes what comes next, whatever it is; empty at the end of the connection.
+    pub async fn read_some(&mut self) -> Vec<u8> {
+        if self.buffer.is_empty() {
+            // An end of the connection leaves the buffer empty.
+            let _ = self.fill().await;
+        }
+        self.buffer.split().to_vec()
+    }
+
     /// What has come after the last response read, as far as it has been taken from the socket.
     pub fn surplus(&self) -> &[u8] {
         &self.buffer
