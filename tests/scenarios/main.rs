@@ -13,6 +13,7 @@
     reason = "test code: a failed expectation is a panic, and nothing here is anyone's API"
 )]
 
+mod credentials;
 mod headers;
 mod retry_status;
 mod support;

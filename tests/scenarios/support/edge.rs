@@ -235,11 +235,42 @@ pub fn millis(gaps: &[Duration]) -> Vec<u128> {
 
 static LINES: OnceLock<Mutex<HashMap<String, String>>> = OnceLock::new();
 
+/// What traced lines are looked for, and those that hold it.
+static TRACED: Mutex<(Vec<String>, Vec<String>)> = Mutex::new((Vec::new(), Vec::new()));
+
+/// Lines at every level, of this process as a whole; until dropped.
+pub struct Trace(());
+
+/// Begins to listen for log lines that hold one of `needles`. One test at a time does.
+pub fn trace(needles: &[&str]) -> Trace {
+    capture_logs();
+    let needles = needles.iter().map(|needle| (*needle).to_owned()).collect();
+    *TRACED.lock().expect("no panic") = (needles, Vec::new());
+    log::set_max_level(log::LevelFilter::Trace);
+    Trace(())
+}
+
+impl Trace {
+    /// The lines so far that the product, set to log all it can, would write, and hold a needle.
+    pub fn lines(&self) -> Vec<String> {
+        TRACED.lock().expect("no panic").1.clone()
+    }
+}
+
+impl Drop for Trace {
+    fn drop(&mut self) {
+        log::set_max_level(log::LevelFilter::Info);
+        if let Ok(mut traced) = TRACED.lock() {
+            traced.0.clear();
+        }
+    }
+}
+
 struct Capture;
 
 impl log::Log for Capture {
     fn enabled(&self, metadata: &log::Metadata<'_>) -> bool {
-        metadata.target() == "access"
+        metadata.target() == "access" || log::max_level() == log::LevelFilter::Trace
     }
 
     fn log(&self, record: &log::Record<'_>) {
@@ -247,6 +278,17 @@ impl log::Log for Capture {
             return;
         }
         let line = record.args().to_string();
+        let written = vllm_pingora::logging::limit(record.target(), log::max_level());
+        if log::max_level() == log::LevelFilter::Trace && record.level() <= written {
+            let mut traced = TRACED.lock().expect("no panic");
+            let (needles, lines) = &mut *traced;
+            if needles.iter().any(|needle| line.contains(needle)) {
+                lines.push(format!("{} {} {line}", record.level(), record.target()));
+            }
+        }
+        if record.target() != "access" {
+            return;
+        }
         let id = line
             .strip_prefix("id=")
             .and_then(|rest| rest.split(' ').next());

@@ -19,7 +19,7 @@ mod sse;
 mod wire;
 
 pub use client::{Client, Interim, NoResponse, Request, Response, post, req_n, req_s};
-pub use edge::{EdgeBuilder, RETRIES, TestEdge, edge, millis, retries};
+pub use edge::{EdgeBuilder, RETRIES, TestEdge, Trace, edge, millis, retries, trace};
 pub use engine::{Connection, Delivery, ScriptedEngine};
 pub use patience::{PATIENCE, within};
 pub use script::{
