@@ -61,6 +61,13 @@ impl<P> std::fmt::Debug for Edge<P> {
     }
 }
 
+/// A session whose response has been sent in full.
+struct Answered {
+    session: ServerSession,
+    /// Whether what the client sends next is its next request, rather than more of this one.
+    in_step: bool,
+}
+
 impl<P> Edge<P>
 where
     P: ProxyHttp + Send + Sync + 'static,
@@ -78,14 +85,14 @@ where
         }
     }
 
-    /// Serves one request whose head has been read, and returns the session if the connection can
-    /// carry another one.
+    /// Serves one request whose head has been read, and returns the session if it was answered in
+    /// full.
     async fn serve(
         &self,
         mut session: ServerSession,
         client: Option<SocketAddr>,
         shutdown: &ShutdownWatch,
-    ) -> Option<ServerSession> {
+    ) -> Option<Answered> {
         session.set_read_timeout(Some(self.options.body_timeout));
         session.set_pipelining_enabled(true);
         if *shutdown.borrow() {
@@ -101,8 +108,9 @@ where
         Arc::clone(&exchange)
             .scope(self.proxy.process_new_http(wrapped, shutdown))
             .await;
-        let (session, complete) = exchange.take_back()?;
-        complete.then_some(session)
+        let (mut session, complete) = exchange.take_back()?;
+        let in_step = exchange.is_in_step() && session.is_body_done();
+        complete.then_some(Answered { session, in_step })
     }
 
     /// Serves HTTP/1 requests one after the other until the connection ends.
@@ -142,10 +150,11 @@ where
                 }
                 return;
             }
-            let Some(mut session) = self.serve(session, client, shutdown).await else {
+            let Some(Answered { session, in_step }) = self.serve(session, client, shutdown).await
+            else {
                 return;
             };
-            if !session.is_body_done() {
+            if !in_step {
                 if let Some(stream) = into_stream(session) {
                     linger(stream).await;
                 }

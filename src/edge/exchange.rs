@@ -68,6 +68,7 @@ struct State {
     first_byte: Option<Instant>,
     connection: Option<ServerSession>,
     complete: bool,
+    out_of_step: bool,
 }
 
 impl Exchange {
@@ -156,6 +157,16 @@ impl Exchange {
             }
             None => std::future::pending().await,
         }
+    }
+
+    /// The client's connection cannot be read further: the end of the request body is unknown.
+    pub(super) fn lose_step(&self) {
+        self.lock().out_of_step = true;
+    }
+
+    /// Whether the client's connection can be read further.
+    pub(super) fn is_in_step(&self) -> bool {
+        !self.lock().out_of_step
     }
 
     /// Hands the client's connection back when Pingora has dropped the session around it.

@@ -192,7 +192,15 @@ impl Session for ClientSession {
     }
 
     async fn read_body_bytes(&mut self) -> Result<Option<Bytes>> {
-        let data = self.inner_mut().read_request_body().await?;
+        let data = match self.inner_mut().read_request_body().await {
+            Ok(data) => data,
+            Err(error) => {
+                // Nobody knows where the body ends, so nothing after it can be a request.
+                self.exchange.lose_step();
+                self.inner_mut().set_keepalive(None);
+                return Err(error);
+            }
+        };
         match &data {
             Some(data) if !data.is_empty() => self.body.push(data),
             Some(_) => {}
