@@ -29,7 +29,7 @@ use http::Version;
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderValue, TRANSFER_ENCODING};
 use pingora_core::modules::http::HttpModules;
 use pingora_core::upstreams::peer::HttpPeer;
-use pingora_core::{Error, Result};
+use pingora_core::{Error, ErrorType, Result};
 use pingora_http::{RequestHeader, ResponseHeader};
 use pingora_proxy::{FailToProxy, ProxyHttp, ProxyWarnLogContext, Session};
 use rand::RngExt;
@@ -177,7 +177,7 @@ impl Router {
 
 /// The error that makes Pingora drop an attempt's connection and call `upstream_peer` again.
 fn ask_again(status: u16) -> Box<Error> {
-    let mut error = Error::new_up(pingora_core::ErrorType::HTTPStatus(status));
+    let mut error = Error::new_up(ErrorType::HTTPStatus(status));
     error.set_retry(true);
     error
 }
@@ -286,9 +286,11 @@ impl ProxyHttp for Router {
         response: &mut ResponseHeader,
         ctx: &mut Context,
     ) -> Result<()> {
-        if response.status.is_informational()
-            && response.status != http::StatusCode::SWITCHING_PROTOCOLS
-        {
+        if response.status == http::StatusCode::SWITCHING_PROTOCOLS {
+            // No upgrade was offered, so this is no answer at all.
+            return Err(Error::new_up(ErrorType::InvalidHTTPHeader));
+        }
+        if response.status.is_informational() {
             return Ok(());
         }
         let status = response.status.as_u16();

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt as _;
-use pingora_core::upstreams::peer::HttpPeer;
+use pingora_core::upstreams::peer::{H1UpgradePolicy, HttpPeer};
 use pingora_core::{Error, ErrorType, Result};
 use pingora_proxy::Session;
 use tokio::time::Instant;
@@ -75,6 +75,8 @@ impl Router {
     fn apply_options(&self, peer: &mut HttpPeer, engine: &Engine, fresh: bool) {
         peer.options.connection_timeout = Some(self.connect_timeout);
         peer.options.idle_timeout = Some(self.engine_keepalive);
+        // No route speaks anything but HTTP, so no client gets a tunnel.
+        peer.options.http_upstream_request_policy.h1_upgrade = H1UpgradePolicy::Deny;
         // Engines share no connections, even where two of them have one address.
         peer.group_key = engine.id().number();
         if fresh {
