@@ -14,6 +14,7 @@
 )]
 
 mod credentials;
+mod framing;
 mod headers;
 mod retry_status;
 mod support;
