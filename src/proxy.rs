@@ -293,6 +293,9 @@ impl ProxyHttp for Router {
         if response.status.is_informational() {
             return Ok(());
         }
+        if headers::is_oversized(response) {
+            return Err(Error::new_up(ErrorType::InvalidHTTPHeader));
+        }
         let status = response.status.as_u16();
         if self.discards(ctx, status) {
             return Err(ask_again(status));
