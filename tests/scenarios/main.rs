@@ -15,7 +15,10 @@
 
 mod credentials;
 mod framing;
+mod fuzz;
 mod headers;
+mod limits;
+mod paths;
 mod retry_status;
 mod support;
 mod support_selftest;
