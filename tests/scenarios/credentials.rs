@@ -15,14 +15,15 @@ async fn hesitant() -> ScriptedEngine {
 }
 
 fn keys(edge_key: bool, engine_key: bool) -> String {
-    let mut yaml = RETRIES.to_owned();
-    if edge_key {
-        yaml.push_str(&format!("api_keys: [unused-key, {EDGE_KEY}]\n"));
-    }
-    if engine_key {
-        yaml.push_str(&format!("engine_api_key: {ENGINE_KEY}\n"));
-    }
-    yaml
+    let ours = format!("api_keys: [unused-key, {EDGE_KEY}]\n");
+    let engines = format!("engine_api_key: {ENGINE_KEY}\n");
+    let given = |given: bool, line: String| if given { line } else { String::new() };
+    [
+        RETRIES.to_owned(),
+        given(edge_key, ours),
+        given(engine_key, engines),
+    ]
+    .concat()
 }
 
 fn bearer(key: &str) -> String {
@@ -88,7 +89,7 @@ async fn c35_a_wrong_key_is_refused_before_any_engine_hears_of_it() {
     let edge = edge(&keys(true, true)).engines([&engine]).start().await;
     let upper = EDGE_KEY.to_uppercase();
     let mut refused: Vec<Request> = [
-        "".to_owned(),
+        String::new(),
         EDGE_KEY.to_owned(),
         bearer(""),
         bearer(OTHER_KEY),

@@ -144,7 +144,8 @@ async fn c39_a_body_that_goes_on_is_waited_for() {
 
 fn sized_fields(count: usize, size: usize) -> Vec<u8> {
     let value = "v".repeat(size);
-    let fields: String = (0..count).map(|i| format!("X-F{i}: {value}\r\n")).collect();
+    let fields: Vec<String> = (0..count).map(|i| format!("X-F{i}: {value}\r\n")).collect();
+    let fields = fields.concat();
     let body = r#"{"model":"m"}"#;
     format!(
         "POST /v1/chat/completions HTTP/1.1\r\nHost: e\r\n{fields}Content-Length: {}\r\n\r\n{body}",

@@ -6,6 +6,8 @@
     clippy::indexing_slicing,
     clippy::missing_panics_doc,
     clippy::cast_possible_truncation,
+    clippy::cast_precision_loss,
+    clippy::float_cmp,
     clippy::too_many_lines,
     missing_docs,
     missing_debug_implementations,

@@ -239,27 +239,30 @@ static LINES: OnceLock<Mutex<HashMap<String, String>>> = OnceLock::new();
 static TRACED: Mutex<(Vec<String>, Vec<String>)> = Mutex::new((Vec::new(), Vec::new()));
 
 /// Lines at every level, of this process as a whole; until dropped.
-pub struct Trace(());
+pub struct Trace {
+    level_before: log::LevelFilter,
+}
 
 /// Begins to listen for log lines that hold one of `needles`. One test at a time does.
 pub fn trace(needles: &[&str]) -> Trace {
     capture_logs();
     let needles = needles.iter().map(|needle| (*needle).to_owned()).collect();
     *TRACED.lock().expect("no panic") = (needles, Vec::new());
+    let level_before = log::max_level();
     log::set_max_level(log::LevelFilter::Trace);
-    Trace(())
+    Trace { level_before }
 }
 
 impl Trace {
     /// The lines so far that the product, set to log all it can, would write, and hold a needle.
-    pub fn lines(&self) -> Vec<String> {
+    pub fn lines(self) -> Vec<String> {
         TRACED.lock().expect("no panic").1.clone()
     }
 }
 
 impl Drop for Trace {
     fn drop(&mut self) {
-        log::set_max_level(log::LevelFilter::Info);
+        log::set_max_level(self.level_before);
         if let Ok(mut traced) = TRACED.lock() {
             traced.0.clear();
         }
