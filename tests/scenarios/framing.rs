@@ -356,6 +356,7 @@ async fn c37_no_byte_is_tunnelled_to_an_engine_that_did_not_switch_protocols() {
     let switching =
         "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n";
     for settings in ["", RETRIES] {
+        let (engine, edge) = served_with(settings).await;
         for reply in [
             ok("{}"),
             status(403).body("{}"),
@@ -373,8 +374,7 @@ async fn c37_no_byte_is_tunnelled_to_an_engine_that_did_not_switch_protocols() {
                 "Upgrade: foo\r\nConnection: Upgrade\r\n",
                 "",
             ] {
-                let engine = ScriptedEngine::start(reply.clone()).await;
-                let edge = edge(settings).engines([&engine]).start().await;
+                engine.play(reply.clone());
                 let framed = format!("{fields}Content-Length: {}\r\n", BODY.len());
                 let mut bytes = with_fields(&framed, BODY.as_bytes());
                 bytes.extend(raw_request("GET /metrics HTTP/1.1", "", b""));
@@ -762,7 +762,9 @@ async fn a_request_split_anywhere_is_the_same_request() {
     for request in requests {
         let bytes = request.to_bytes();
         let mut client = Client::connect(edge.addr()).await;
-        for at in 1..bytes.len() {
+        let head = request.head_bytes().len();
+        let splits = (1..head - 4).step_by(5).chain(head - 4..bytes.len());
+        for at in splits {
             client.send(&bytes[..at]).await;
             settle().await;
             client.send(&bytes[at..]).await;
@@ -799,13 +801,16 @@ async fn settle() {
 
 #[tokio::test(start_paused = true)]
 async fn an_answer_in_pieces_is_the_same_answer() {
-    let answer = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n";
+    let answer = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n";
     for settings in ["", RETRIES] {
-        for at in 1..answer.len() {
-            let pieces = [(Duration::ZERO, &answer[..at]), (ms(1), &answer[at..])];
-            let engine = ScriptedEngine::start(raw_pieces(pieces)).await;
-            let edge = edge(settings).engines([&engine]).start().await;
-            let response = edge.ask(&req_n()).await;
+        let (engine, edge) = served_with(settings).await;
+        let mut client = Client::connect(edge.addr()).await;
+        for at in (1..answer.len()).step_by(3) {
+            engine.play(raw_pieces([
+                (Duration::ZERO, &answer[..at]),
+                (ms(1), &answer[at..]),
+            ]));
+            let response = client.ask(&req_n()).await;
             assert_eq!(
                 (response.status, response.text()),
                 (200, "{}"),
@@ -813,5 +818,6 @@ async fn an_answer_in_pieces_is_the_same_answer() {
             );
             assert!(response.complete);
         }
+        assert_eq!(engine.accepted(), 1);
     }
 }
