@@ -85,8 +85,9 @@ fn requests(path: &str) -> [Request; 4] {
 #[track_caller]
 fn assert_discreet(response: &Response, engine: &ScriptedEngine, what: &str) {
     let text = String::from_utf8_lossy(&response.raw);
-    let port = engine.addr().port().to_string();
-    assert!(!text.contains(&port), "{what}: {text}");
+    let address = engine.addr();
+    assert!(!text.contains(&address.to_string()), "{what}: {text}");
+    assert!(!text.contains(&address.ip().to_string()), "{what}: {text}");
     assert!(!text.contains(KEY), "{what}: {text}");
 }
 

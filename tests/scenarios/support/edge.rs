@@ -235,28 +235,39 @@ pub fn millis(gaps: &[Duration]) -> Vec<u128> {
 
 static LINES: OnceLock<Mutex<HashMap<String, String>>> = OnceLock::new();
 
-/// What traced lines are looked for, and those that hold it.
-static TRACED: Mutex<(Vec<String>, Vec<String>)> = Mutex::new((Vec::new(), Vec::new()));
-
 /// Lines at every level, of this process as a whole; until dropped.
 pub struct Trace {
+    traced: Arc<Traced>,
     level_before: log::LevelFilter,
 }
+
+struct Traced {
+    needles: Vec<String>,
+    lines: Mutex<Vec<String>>,
+}
+
+static TRACED: Mutex<Option<Arc<Traced>>> = Mutex::new(None);
 
 /// Begins to listen for log lines that hold one of `needles`. One test at a time does.
 pub fn trace(needles: &[&str]) -> Trace {
     capture_logs();
-    let needles = needles.iter().map(|needle| (*needle).to_owned()).collect();
-    *TRACED.lock().expect("no panic") = (needles, Vec::new());
+    let traced = Arc::new(Traced {
+        needles: needles.iter().map(|needle| (*needle).to_owned()).collect(),
+        lines: Mutex::default(),
+    });
+    *TRACED.lock().expect("no panic") = Some(Arc::clone(&traced));
     let level_before = log::max_level();
     log::set_max_level(log::LevelFilter::Trace);
-    Trace { level_before }
+    Trace {
+        traced,
+        level_before,
+    }
 }
 
 impl Trace {
     /// The lines so far that the product, set to log all it can, would write, and hold a needle.
-    pub fn lines(self) -> Vec<String> {
-        TRACED.lock().expect("no panic").1.clone()
+    pub fn lines(&self) -> Vec<String> {
+        self.traced.lines.lock().expect("no panic").clone()
     }
 }
 
@@ -264,7 +275,18 @@ impl Drop for Trace {
     fn drop(&mut self) {
         log::set_max_level(self.level_before);
         if let Ok(mut traced) = TRACED.lock() {
-            traced.0.clear();
+            *traced = None;
+        }
+    }
+}
+
+impl Traced {
+    fn hear(&self, record: &log::Record<'_>, line: &str) {
+        let written = vllm_pingora::logging::limit(record.target(), log::LevelFilter::Trace);
+        let wanted = || self.needles.iter().any(|needle| line.contains(needle));
+        if record.level() <= written && wanted() {
+            let heard = format!("{} {} {line}", record.level(), record.target());
+            self.lines.lock().expect("no panic").push(heard);
         }
     }
 }
@@ -281,13 +303,9 @@ impl log::Log for Capture {
             return;
         }
         let line = record.args().to_string();
-        let written = vllm_pingora::logging::limit(record.target(), log::max_level());
-        if log::max_level() == log::LevelFilter::Trace && record.level() <= written {
-            let mut traced = TRACED.lock().expect("no panic");
-            let (needles, lines) = &mut *traced;
-            if needles.iter().any(|needle| line.contains(needle)) {
-                lines.push(format!("{} {} {line}", record.level(), record.target()));
-            }
+        let traced = TRACED.lock().expect("no panic").clone();
+        if let Some(traced) = traced {
+            traced.hear(record, &line);
         }
         if record.target() != "access" {
             return;
