@@ -317,6 +317,39 @@ async fn c37_a_malformed_chunk_ends_the_connection_and_reaches_no_engine() {
     edge.wait_until_idle().await;
 }
 
+// A server in front that reads these otherwise would see other requests than we do.
+#[tokio::test(start_paused = true)]
+async fn c37_a_chunk_that_others_read_otherwise_ends_the_connection() {
+    let (engine, edge) = served_with("body_timeout_ms: 100\n").await;
+    let size = size();
+    let good = "\r\n0\r\n\r\n";
+    let mut read_on = Vec::new();
+    for body in [
+        chunk(&format!("{size} \r\n"), good),
+        chunk(&format!("{size}\t\r\n"), good),
+        chunk(&format!("{size};a=\"b\nc\"\r\n"), good),
+        chunk(&format!("{size};a\n\r\n"), good),
+        chunk("\r\n", good),
+        chunk(";ext\r\n", good),
+        chunk(&format!("{size}\r\n"), "\r\n0\r\nBad Trailer\r\n\r\n"),
+        chunk(&format!("{size}\r\n"), "\r\n0\r\nX : y\r\n\r\n"),
+    ] {
+        let bytes = [
+            &with_fields("Transfer-Encoding: chunked\r\n", &body)[..],
+            &hidden(),
+        ]
+        .concat();
+        let mut client = Client::connect(edge.addr()).await;
+        client.send(&bytes).await;
+        client.read_response().await;
+        if client.try_read_response().await.is_ok() {
+            read_on.push(String::from_utf8_lossy(&body).into_owned());
+        }
+    }
+    assert!(read_on.is_empty(), "{read_on:#?}");
+    assert!(engine.deliveries().iter().all(|d| d.case() == "outer"));
+}
+
 #[tokio::test(start_paused = true)]
 async fn c37_extensions_and_trailers_of_a_good_body_end_here() {
     let (engine, edge) = served().await;
@@ -748,6 +781,21 @@ async fn requests_pipelined_during_a_retry_wait_their_turn() {
         .map(|d| d.case().to_owned())
         .collect();
     assert_eq!(cases, ["one", "one", "two"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_leaves_behind_a_pipelined_request_is_gone() {
+    let engine = ScriptedEngine::start(hang()).await;
+    let edge = edge("").engines([&engine]).start().await;
+    let mut client = Client::connect(edge.addr()).await;
+    client
+        .send([req_n().to_bytes(), req_n().to_bytes()].concat())
+        .await;
+    engine.wait_for_deliveries(1).await;
+    client.close();
+    engine.wait_for_peer_close(0).await;
+    edge.wait_until_idle().await;
+    assert_eq!(engine.seen(), 1);
 }
 
 // Splits
