@@ -9,27 +9,31 @@ use log::{LevelFilter, Record};
 use crate::access_log;
 use crate::config::{LogFormat, LogLevel};
 
-/// Starts logging to the standard error.
+/// The target of our own lines, but for those of the access log.
+const OWN: &str = "vllm_pingora";
+
+/// What is logged of the lines of `target` when `level` is asked for.
 ///
-/// Pingora's own lines are kept down to warnings unless debugging is asked for: what they tell of
-/// a request is in the access log.
-pub fn start(level: LogLevel, format: LogFormat) {
-    let ours = level.0;
-    let pingoras = if ours >= LevelFilter::Debug {
-        ours
+/// Only our own lines are ever written below `info`: Pingora's tell whole request heads there, the
+/// keys in them included, and bodies. Above that its lines are kept down to warnings unless
+/// debugging is asked for: what they tell of a request is in the access log.
+pub fn limit(target: &str, level: LevelFilter) -> LevelFilter {
+    let own = target == access_log::TARGET || target.split("::").next() == Some(OWN);
+    if own {
+        level
+    } else if level >= LevelFilter::Debug {
+        LevelFilter::Info
     } else {
-        ours.min(LevelFilter::Warn)
-    };
+        level.min(LevelFilter::Warn)
+    }
+}
+
+/// Starts logging to the standard error.
+pub fn start(level: LogLevel, format: LogFormat) {
     let mut builder = Builder::new();
-    builder.filter_level(ours);
-    for target in [
-        "pingora",
-        "pingora_core",
-        "pingora_proxy",
-        "pingora_pool",
-        "pingora_runtime",
-    ] {
-        builder.filter_module(target, pingoras);
+    builder.filter_level(limit("", level.0));
+    for target in [OWN, access_log::TARGET] {
+        builder.filter_module(target, limit(target, level.0));
     }
     builder.format(match format {
         LogFormat::Text => text,

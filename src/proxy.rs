@@ -30,7 +30,7 @@ use http::Version;
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderValue, TRANSFER_ENCODING};
 use pingora_core::modules::http::HttpModules;
 use pingora_core::upstreams::peer::HttpPeer;
-use pingora_core::{Error, Result};
+use pingora_core::{Error, ErrorType, Result};
 use pingora_http::{RequestHeader, ResponseHeader};
 use pingora_proxy::{FailToProxy, ProxyHttp, ProxyWarnLogContext, Session};
 use rand::RngExt;
@@ -179,7 +179,7 @@ impl Router {
 
 /// The error that makes Pingora drop an attempt's connection and call `upstream_peer` again.
 fn ask_again(status: u16) -> Box<Error> {
-    let mut error = Error::new_up(pingora_core::ErrorType::HTTPStatus(status));
+    let mut error = Error::new_up(ErrorType::HTTPStatus(status));
     error.set_retry(true);
     error
 }
@@ -270,10 +270,16 @@ impl ProxyHttp for Router {
         response: &mut ResponseHeader,
         ctx: &mut Context,
     ) -> Result<()> {
-        if response.status.is_informational()
-            && response.status != http::StatusCode::SWITCHING_PROTOCOLS
-        {
+        let switching = response.status == http::StatusCode::SWITCHING_PROTOCOLS;
+        if switching && !ctx.forward.as_ref().is_some_and(|forward| forward.upgrade) {
+            // No upgrade was offered, so this is no answer at all.
+            return Err(Error::new_up(ErrorType::InvalidHTTPHeader));
+        }
+        if response.status.is_informational() && !switching {
             return Ok(());
+        }
+        if headers::is_oversized(response) {
+            return Err(Error::new_up(ErrorType::InvalidHTTPHeader));
         }
         let status = response.status.as_u16();
         if self.discards(ctx, status) {

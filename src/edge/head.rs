@@ -141,11 +141,26 @@ fn check_request_line(line: &[u8]) -> Result<Minor, ApiError> {
         Some(b"HTTP/1.0") => Minor::Zero,
         _ => return Err(refuse()),
     };
+    if method != b"CONNECT" && !is_target(target) {
+        return Err(refuse());
+    }
     match method {
         b"CONNECT" => Err(ApiError::method_not_allowed("CONNECT", "GET, HEAD, POST")),
         b"TRACE" => Err(ApiError::method_not_allowed("TRACE", "GET, HEAD, POST")),
         _ => Ok(minor),
     }
+}
+
+/// Whether this is a path, a whole URL of ours, or the asterisk of `OPTIONS`; none has a fragment.
+fn is_target(target: &[u8]) -> bool {
+    if target.contains(&b'#') {
+        return false;
+    }
+    let scheme = |scheme: &[u8]| {
+        let start = target.get(..scheme.len());
+        start.is_some_and(|start| start.eq_ignore_ascii_case(scheme))
+    };
+    target.starts_with(b"/") || target == b"*" || scheme(b"http://") || scheme(b"https://")
 }
 
 /// A field's name and its value without the blanks around it.

@@ -17,7 +17,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::{Bytes, BytesMut};
-use http::HeaderMap;
+use http::header::CONTENT_LENGTH;
+use http::{HeaderMap, Version};
 use pingora_core::protocols::Digest;
 use pingora_core::protocols::http::custom::CustomMessageWrite;
 use pingora_core::protocols::http::custom::server::Session;
@@ -112,6 +113,16 @@ impl ClientSession {
             }
         }
         Ok(self.released.then(|| std::mem::take(&mut self.held)))
+    }
+
+    /// Makes a response one that a client of HTTP/1.0 can read: it knows no interim responses,
+    /// and where no length is declared, the end of the connection is the end of the body.
+    fn suit_http_1_0(&mut self, tasks: &mut Vec<HttpTask>) {
+        tasks.retain(|task| !matches!(task, HttpTask::Header(head, _) if is_interim(head)));
+        let unbounded = |task: &HttpTask| matches!(task, HttpTask::Header(head, _) if !head.headers.contains_key(CONTENT_LENGTH));
+        if tasks.iter().any(unbounded) {
+            self.inner_mut().set_keepalive(None);
+        }
     }
 }
 
@@ -253,7 +264,10 @@ impl Session for ClientSession {
         self.inner_mut().write_response_trailers(trailers).await
     }
 
-    async fn response_duplex_vec(&mut self, tasks: Vec<HttpTask>) -> Result<bool> {
+    async fn response_duplex_vec(&mut self, mut tasks: Vec<HttpTask>) -> Result<bool> {
+        if self.req_header().version == Version::HTTP_10 {
+            self.suit_http_1_0(&mut tasks);
+        }
         let Some(tasks) = self.admit(tasks)? else {
             return Ok(false);
         };

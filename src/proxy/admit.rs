@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::header::{AUTHORIZATION, CONTENT_LENGTH, EXPECT};
+use http::header::{AUTHORIZATION, CONTENT_LENGTH, EXPECT, UPGRADE};
 use http::{HeaderMap, Method, Version};
 use percent_encoding::percent_decode_str;
 use pingora_core::{Error, ErrorType, Result};
@@ -128,6 +128,7 @@ impl Router {
             pool,
             attempts: Attempts::new(self.retry.as_ref(), resend),
             length: declares.then_some(length),
+            upgrade: model.may_upgrade() && request.headers.contains_key(UPGRADE),
             decoded: renamed.as_ref().is_some_and(|renamed| renamed.decoded),
             rewritten: renamed.map(|renamed| renamed.body),
             decided: None,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt as _;
-use pingora_core::upstreams::peer::HttpPeer;
+use pingora_core::upstreams::peer::{H1UpgradePolicy, HttpPeer};
 use pingora_core::{Error, ErrorType, Result};
 use pingora_proxy::Session;
 use tokio::time::Instant;
@@ -78,6 +78,9 @@ impl Router {
         // acted; a request that must not be repeated keeps away from them.
         let fresh = fresh || !forward.attempts.is_repeatable();
         let mut peer = HttpPeer::new(address, false, String::new());
+        if !forward.upgrade {
+            peer.options.http_upstream_request_policy.h1_upgrade = H1UpgradePolicy::Deny;
+        }
         // Engines share no connections, even where two of them have one address.
         peer.group_key = engine.id().number();
         peer.options.idle_timeout = Some(self.engine_keepalive);

@@ -40,6 +40,8 @@ pub(super) struct Forward {
     /// The body with an alias replaced; `None` where it goes as it came, and after the answer
     /// has begun.
     pub(super) rewritten: Option<Bytes>,
+    /// The client asks for another protocol, and the route has one.
+    pub(super) upgrade: bool,
     /// The body lost its content coding when it was rewritten.
     pub(super) decoded: bool,
     /// The attempt that was decided on and has not begun.

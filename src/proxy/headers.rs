@@ -25,6 +25,19 @@ const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection")
 /// The longest request id that is taken from a client.
 const MAX_REQUEST_ID: usize = 128;
 
+/// The largest response head that is taken from an engine, in bytes.
+const MAX_RESPONSE_HEAD: usize = 256 * 1024;
+
+/// Whether a response's fields are more than an engine ever has to say.
+pub(super) fn is_oversized(response: &ResponseHeader) -> bool {
+    // A colon, a blank and CRLF go with each.
+    let fields = response.headers.iter();
+    let size: usize = fields
+        .map(|(name, value)| name.as_str().len() + value.len() + 4)
+        .sum();
+    size > MAX_RESPONSE_HEAD
+}
+
 /// The client's request id if it is one line of 1 to 128 visible ASCII characters, given once;
 /// else the one `fresh` makes.
 pub(super) fn request_id(fields: &HeaderMap, fresh: impl FnOnce() -> String) -> String {

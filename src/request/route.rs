@@ -30,6 +30,11 @@ impl ModelSource {
         ("query", Self::Query),
     ];
 
+    /// Whether requests may turn into WebSockets: those have no body to name a model in.
+    pub fn may_upgrade(self) -> bool {
+        self == Self::Query
+    }
+
     /// The word for it in the configuration.
     pub fn word(self) -> &'static str {
         match self {

@@ -100,6 +100,10 @@ fn malformed_request_lines_are_refused() {
         "G(T / HTTP/1.1",
         "GET /\u{e9} HTTP/1.1",
         "GET /\x01 HTTP/1.1",
+        "GET v1/models HTTP/1.1",
+        "GET a:443 HTTP/1.1",
+        "GET /v1/models#x HTTP/1.1",
+        "GET ftp://a/v1/models HTTP/1.1",
     ] {
         let head = format!("{line}\r\nHost: a\r\n\r\n");
         assert_eq!(

@@ -476,6 +476,27 @@ impl Client {
         }
     }
 
+    /// Whether bytes, or the end of the connection, have come.
+    pub fn has_something_to_read(&mut self) -> bool {
+        let mut scratch = [0; 4096];
+        match self.stream.try_read(&mut scratch) {
+            Ok(count) => {
+                self.buffer.extend_from_slice(&scratch[..count]);
+                true
+            }
+            Err(error) => !self.buffer.is_empty() || error.kind() != io::ErrorKind::WouldBlock,
+        }
+    }
+
+    /// Takes what comes next, whatever it is; empty at the end of the connection.
+    pub async fn read_some(&mut self) -> Vec<u8> {
+        if self.buffer.is_empty() {
+            // An end of the connection leaves the buffer empty.
+            let _ = self.fill().await;
+        }
+        self.buffer.split().to_vec()
+    }
+
     /// What has come after the last response read, as far as it has been taken from the socket.
     pub fn surplus(&self) -> &[u8] {
         &self.buffer

@@ -278,11 +278,69 @@ struct Lines {
 
 static LINES: OnceLock<Mutex<Lines>> = OnceLock::new();
 
+/// Lines at every level, of this process as a whole; until dropped.
+pub struct Trace {
+    traced: Arc<Traced>,
+    level_before: log::LevelFilter,
+}
+
+struct Traced {
+    needles: Vec<String>,
+    lines: Mutex<Vec<String>>,
+}
+
+static TRACED: Mutex<Option<Arc<Traced>>> = Mutex::new(None);
+
+/// Begins to listen for log lines that hold one of `needles`. One test at a time does.
+pub fn trace(needles: &[&str]) -> Trace {
+    capture_logs();
+    let traced = Arc::new(Traced {
+        needles: needles.iter().map(|needle| (*needle).to_owned()).collect(),
+        lines: Mutex::default(),
+    });
+    *TRACED.lock().expect("no panic") = Some(Arc::clone(&traced));
+    let level_before = log::max_level();
+    log::set_max_level(log::LevelFilter::Trace);
+    Trace {
+        traced,
+        level_before,
+    }
+}
+
+impl Trace {
+    /// The lines so far that the product, set to log all it can, would write, and hold a needle.
+    pub fn lines(&self) -> Vec<String> {
+        self.traced.lines.lock().expect("no panic").clone()
+    }
+}
+
+impl Drop for Trace {
+    fn drop(&mut self) {
+        log::set_max_level(self.level_before);
+        if let Ok(mut traced) = TRACED.lock() {
+            *traced = None;
+        }
+    }
+}
+
+impl Traced {
+    fn hear(&self, record: &log::Record<'_>, line: &str) {
+        let written = vllm_pingora::logging::limit(record.target(), log::LevelFilter::Trace);
+        let wanted = || self.needles.iter().any(|needle| line.contains(needle));
+        if record.level() <= written && wanted() {
+            let heard = format!("{} {} {line}", record.level(), record.target());
+            self.lines.lock().expect("no panic").push(heard);
+        }
+    }
+}
+
 struct Capture;
 
 impl log::Log for Capture {
     fn enabled(&self, metadata: &log::Metadata<'_>) -> bool {
-        metadata.target() == "access" || metadata.target().starts_with("vllm_pingora")
+        metadata.target() == "access"
+            || metadata.target().starts_with("vllm_pingora")
+            || log::max_level() == log::LevelFilter::Trace
     }
 
     fn log(&self, record: &log::Record<'_>) {
@@ -290,6 +348,13 @@ impl log::Log for Capture {
             return;
         }
         let line = record.args().to_string();
+        let traced = TRACED.lock().expect("no panic").clone();
+        if let Some(traced) = traced {
+            traced.hear(record, &line);
+        }
+        if record.target() != "access" && !record.target().starts_with("vllm_pingora") {
+            return;
+        }
         let Some(lines) = LINES.get() else { return };
         let mut lines = lines.lock().expect("no panic");
         let id = line
