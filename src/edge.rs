@@ -12,11 +12,14 @@
 //! - [`Exchange`] is what the wrapper and the proxy's hooks share while a request runs;
 //! - [`Edge`] is the application a listener serves.
 
+mod chunks;
 mod connection;
 mod exchange;
 pub mod head;
 mod quota;
 mod session;
+mod stream;
 
 pub use connection::{Edge, EdgeOptions};
 pub use exchange::{Exchange, Patience, Silence};
+pub use stream::BodyFraming;

@@ -13,14 +13,16 @@ use pingora_core::protocols::Stream;
 use pingora_core::protocols::http::ServerSession;
 use pingora_core::protocols::l4::stream::Stream as L4Stream;
 use pingora_core::server::ShutdownWatch;
+use pingora_http::RequestHeader;
 use pingora_proxy::{HttpProxy, ProxyHttp};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::timeout;
 
-use super::exchange::{Exchange, Left, Patience};
-use super::head;
+use super::exchange::{Exchange, Patience};
+use super::head::{self, Head};
 use super::quota::Quota;
 use super::session::ClientSession;
+use super::stream::{ClientStream, Gate};
 use crate::api_error::ApiError;
 
 /// What an HTTP/2 client with prior knowledge sends first (RFC 9113 section 3.4).
@@ -56,11 +58,13 @@ pub struct EdgeOptions {
 }
 
 /// The other end of a connection.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct Client {
     address: Option<SocketAddr>,
     /// Its socket, where one request at a time uses it.
     socket: Option<RawFd>,
+    /// What lets its bytes through request by request.
+    gate: Option<Arc<Gate>>,
 }
 
 /// The application behind a public listener: reads requests and hands them to Pingora's proxy.
@@ -97,19 +101,20 @@ where
         }
     }
 
-    /// Serves one request whose head has been read, and returns what is left of its session.
+    /// Serves one request whose head has been read, and returns its session, and whether the
+    /// response was sent in full.
     async fn serve(
         &self,
         mut session: ServerSession,
-        client: Client,
+        client: &Client,
         shutdown: &ShutdownWatch,
-    ) -> Option<(ServerSession, Left)> {
+    ) -> Option<(ServerSession, bool)> {
         // Timed by the wrapper, on HTTP/2 too.
         session.set_read_timeout(None);
-        session.set_pipelining_enabled(true);
         let exchange = Arc::new(Exchange::new(
             client.address,
             client.socket,
+            client.gate.clone(),
             self.options.body_timeout,
             self.options.patience,
             self.options.hold_head,
@@ -119,59 +124,51 @@ where
         Arc::clone(&exchange)
             .scope(self.proxy.process_new_http(wrapped, shutdown))
             .await;
-        let (session, left) = exchange.take_back()?;
-        // A client that asked for another protocol may have gone on in it already.
-        let left = match left {
-            Left::InStep if session.is_upgrade_req() => Left::OutOfStep,
-            left => left,
-        };
-        Some((session, left))
+        exchange.take_back()
     }
 
     /// Serves HTTP/1 requests one after the other until the connection ends.
     async fn serve_h1(
         &self,
-        mut stream: Stream,
+        stream: Stream,
         mut early: BytesMut,
         client: Client,
         shutdown: &ShutdownWatch,
     ) {
+        let gate = Arc::new(Gate::default());
+        let mut stream: Stream = Box::new(ClientStream::new(stream, Arc::clone(&gate)));
+        let client = Client {
+            gate: Some(Arc::clone(&gate)),
+            ..client
+        };
         loop {
             if early.is_empty() && !self.await_request(&mut stream, &mut early, shutdown).await {
                 return;
             }
-            let head = timeout(
-                self.options.header_timeout,
-                head::read(&mut stream, &mut early),
-            );
-            let refusal = match head.await {
-                Ok(Ok(Some(_))) => None,
-                Ok(Ok(None)) => return,
-                Ok(Err(refusal)) => Some(refusal),
-                Err(_) => Some(ApiError::request_timeout(
-                    "the request head did not arrive in time",
-                )),
+            let head = match self.read_head(&mut stream, &mut early).await {
+                Ok(Some(head)) => head,
+                Ok(None) => return,
+                Err(refusal) => return refuse(stream, &refusal).await,
             };
-            if let Some(refusal) = refusal {
-                return refuse(stream, &refusal).await;
-            }
+            let rest = early.split_off(head.length);
+            gate.begin(head.body, rest);
             let mut session = ServerSession::new_http1(stream);
             session.set_pipelined_prefix(std::mem::take(&mut early));
             if let Err(error) = session.read_request().await {
                 log::debug!("a request head was refused: {error}");
                 let refusal = ApiError::invalid_request("the request head is malformed");
+                gate.open();
                 if let Some(stream) = into_stream(session) {
                     refuse(stream, &refusal).await;
                 }
                 return;
             }
-            let Some((mut session, left)) = self.serve(session, client, shutdown).await else {
+            let Some((session, true)) = self.serve(session, &client, shutdown).await else {
                 return;
             };
-            if left == Left::Cut {
-                return;
-            }
-            if left == Left::OutOfStep || !session.is_body_done() {
+            if !gate.ended() || asks_for_websocket(session.req_header()) {
+                // What comes behind is the rest of the body, or another protocol.
+                gate.open();
                 if let Some(stream) = into_stream(session) {
                     linger(stream).await;
                 }
@@ -180,9 +177,22 @@ where
             let Ok(Some(reusable)) = session.finish().await else {
                 return;
             };
-            let (next, prefix) = reusable.into_parts();
-            stream = next;
-            early = prefix.unwrap_or_default();
+            (stream, _) = reusable.into_parts();
+            early = gate.take_ahead();
+        }
+    }
+
+    /// Reads a request head within its time; `None` when none will come.
+    async fn read_head(
+        &self,
+        stream: &mut Stream,
+        early: &mut BytesMut,
+    ) -> Result<Option<Head>, ApiError> {
+        match timeout(self.options.header_timeout, head::read(stream, early)).await {
+            Ok(head) => head,
+            Err(_) => Err(ApiError::request_timeout(
+                "the request head did not arrive in time",
+            )),
         }
     }
 
@@ -262,6 +272,15 @@ async fn linger(mut stream: Stream) {
     let _ = timeout(LINGER, drain).await;
 }
 
+/// Whether the client may have gone on in another protocol.
+fn asks_for_websocket(request: &RequestHeader) -> bool {
+    let websocket = |value: &http::HeaderValue| value.as_bytes().eq_ignore_ascii_case(b"websocket");
+    request
+        .headers
+        .get(http::header::UPGRADE)
+        .is_some_and(websocket)
+}
+
 fn into_stream(session: ServerSession) -> Option<Stream> {
     match session {
         ServerSession::H1(session) => Some(session.into_inner()),
@@ -308,6 +327,7 @@ where
             let client = Client {
                 address,
                 socket: None,
+                gate: None,
             };
             let h2 = Arc::new(H2(Arc::clone(self), client));
             return h2.process_new(stream, shutdown).await;
@@ -315,6 +335,7 @@ where
         let client = Client {
             address,
             socket: Some(socket),
+            gate: None,
         };
         self.serve_h1(stream, early, client, shutdown).await;
         None
@@ -339,7 +360,7 @@ where
         session: ServerSession,
         shutdown: &ShutdownWatch,
     ) -> Option<ReusedHttpStream> {
-        if let Some((mut session, Left::Cut)) = self.0.serve(session, self.1, shutdown).await {
+        if let Some((mut session, false)) = self.0.serve(session, &self.1, shutdown).await {
             tokio::time::sleep(RESET_DELAY).await;
             session.shutdown().await;
         }

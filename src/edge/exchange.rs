@@ -11,6 +11,8 @@ use pingora_core::protocols::http::ServerSession;
 use pingora_core::{Error, ErrorType};
 use tokio::time::Instant;
 
+use super::stream::Gate;
+
 tokio::task_local! {
     /// The exchange the running task serves; Pingora's `new_ctx` has no other way to learn it.
     static CURRENT: Arc<Exchange>;
@@ -58,23 +60,14 @@ impl Silence {
     }
 }
 
-/// What a request and its response have left of the client's connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Left {
-    /// The response is complete; another request may follow.
-    InStep,
-    /// The response is complete, but where the request body ends is unknown.
-    OutOfStep,
-    /// The response is not complete.
-    Cut,
-}
-
 /// One request and its response, seen from the client's side.
 pub struct Exchange {
     client: Option<SocketAddr>,
     /// The client's socket, where the connection carries nothing but this exchange. It is open
     /// as long as the session that owns it, which outlives every attempt.
     socket: Option<RawFd>,
+    /// What lets the bytes of this request through, and no more, where the connection has one.
+    gate: Option<Arc<Gate>>,
     body_timeout: Duration,
     patience: Patience,
     hold_head: bool,
@@ -87,13 +80,14 @@ struct State {
     attempt: u32,
     deadline: Option<(Instant, Silence)>,
     first_byte: Option<Instant>,
-    connection: Option<(ServerSession, Left)>,
+    connection: Option<(ServerSession, bool)>,
 }
 
 impl Exchange {
     pub(super) fn new(
         client: Option<SocketAddr>,
         socket: Option<RawFd>,
+        gate: Option<Arc<Gate>>,
         body_timeout: Duration,
         patience: Patience,
         hold_head: bool,
@@ -101,6 +95,7 @@ impl Exchange {
         Self {
             client,
             socket,
+            gate,
             body_timeout,
             patience,
             hold_head,
@@ -118,6 +113,7 @@ impl Exchange {
     pub fn current() -> Arc<Self> {
         CURRENT.try_with(Arc::clone).unwrap_or_else(|_| {
             Arc::new(Self::new(
+                None,
                 None,
                 None,
                 Duration::MAX,
@@ -219,13 +215,27 @@ impl Exchange {
         }
     }
 
-    /// Hands the client's connection back when Pingora has dropped the session around it.
-    pub(super) fn give_back(&self, connection: ServerSession, left: Left) {
-        self.lock().connection = Some((connection, left));
+    /// The client and the engine speak another protocol from here on.
+    pub(super) fn upgraded(&self) {
+        self.end_attempt();
+        if let Some(gate) = &self.gate {
+            gate.open();
+        }
     }
 
-    /// The client's connection after the exchange.
-    pub(super) fn take_back(&self) -> Option<(ServerSession, Left)> {
+    /// Whether the request's body is malformed.
+    pub(super) fn body_is_malformed(&self) -> bool {
+        self.gate.as_ref().is_some_and(|gate| gate.broken())
+    }
+
+    /// Hands the client's connection back when Pingora has dropped the session around it;
+    /// `complete` says that the response has been sent in full.
+    pub(super) fn give_back(&self, connection: ServerSession, complete: bool) {
+        self.lock().connection = Some((connection, complete));
+    }
+
+    /// The client's connection after the exchange, and whether the response was sent in full.
+    pub(super) fn take_back(&self) -> Option<(ServerSession, bool)> {
         self.lock().connection.take()
     }
 

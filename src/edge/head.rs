@@ -9,6 +9,7 @@ use bytes::BytesMut;
 use pingora_core::protocols::Stream;
 use tokio::io::AsyncReadExt;
 
+use super::stream::BodyFraming;
 use crate::api_error::ApiError;
 
 /// The longest request line, in bytes.
@@ -20,14 +21,23 @@ pub const MAX_FIELDS: usize = 128;
 
 const END: &[u8] = b"\r\n\r\n";
 
-/// Reads until `buf` starts with a whole request head, and returns its length.
+/// A request head that has been read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Head {
+    /// Its length in bytes, the final empty line included.
+    pub length: usize,
+    /// How the body behind it is delimited.
+    pub body: BodyFraming,
+}
+
+/// Reads until `buf` starts with a whole request head.
 ///
 /// `None` means that the client closed the connection or broke it off.
 ///
 /// # Errors
 /// The answer to a head that is too large, or not one. It is judged as soon as it is complete, or
 /// as soon as it can no longer become acceptable.
-pub async fn read(stream: &mut Stream, buf: &mut BytesMut) -> Result<Option<usize>, ApiError> {
+pub async fn read(stream: &mut Stream, buf: &mut BytesMut) -> Result<Option<Head>, ApiError> {
     let mut searched = 0;
     loop {
         // Empty lines before a request line are to be ignored (RFC 9112 section 2.2).
@@ -36,8 +46,8 @@ pub async fn read(stream: &mut Stream, buf: &mut BytesMut) -> Result<Option<usiz
             searched = 0;
         }
         if let Some(end) = find_end(buf, searched) {
-            check(buf.get(..end).unwrap_or_default())?;
-            return Ok(Some(end));
+            let body = check(buf.get(..end).unwrap_or_default())?;
+            return Ok(Some(Head { length: end, body }));
         }
         check_partial(buf)?;
         searched = buf.len();
@@ -70,11 +80,12 @@ fn check_partial(buf: &[u8]) -> Result<(), ApiError> {
     }
 }
 
-/// Judges a complete request head, its final empty line included.
+/// Judges a complete request head, its final empty line included, and says how the body behind
+/// it is delimited.
 ///
 /// # Errors
 /// The answer to a head that is too large, malformed, or can be read in two ways.
-pub fn check(head: &[u8]) -> Result<(), ApiError> {
+pub fn check(head: &[u8]) -> Result<BodyFraming, ApiError> {
     if head.len() > MAX_HEAD {
         return Err(too_large());
     }
@@ -181,14 +192,14 @@ fn split_field(line: &[u8]) -> Result<(&[u8], &[u8]), ApiError> {
 
 /// What the fields say of the message's length and of its host.
 #[derive(Default)]
-struct Framing<'a> {
-    length: Option<&'a [u8]>,
+struct Framing {
+    length: Option<u64>,
     chunked: bool,
     hosts: usize,
 }
 
-impl<'a> Framing<'a> {
-    fn take(&mut self, name: &[u8], value: &'a [u8]) -> Result<(), ApiError> {
+impl Framing {
+    fn take(&mut self, name: &[u8], value: &[u8]) -> Result<(), ApiError> {
         if name.eq_ignore_ascii_case(b"content-length") {
             let length = one_length(value)?;
             if self
@@ -214,7 +225,7 @@ impl<'a> Framing<'a> {
         Ok(())
     }
 
-    fn check(&self, version: Minor) -> Result<(), ApiError> {
+    fn check(&self, version: Minor) -> Result<BodyFraming, ApiError> {
         if self.chunked && self.length.is_some() {
             return Err(ApiError::invalid_request(
                 "Content-Length and Transfer-Encoding exclude each other",
@@ -226,26 +237,33 @@ impl<'a> Framing<'a> {
             ));
         }
         match (self.hosts, version) {
-            (1, _) | (0, Minor::Zero) => Ok(()),
-            (0, Minor::One) => Err(ApiError::invalid_request("the Host field is missing")),
-            _ => Err(ApiError::invalid_request("the Host field is given twice")),
+            (1, _) | (0, Minor::Zero) => {}
+            (0, Minor::One) => return Err(ApiError::invalid_request("the Host field is missing")),
+            _ => return Err(ApiError::invalid_request("the Host field is given twice")),
         }
+        Ok(match self.length {
+            _ if self.chunked => BodyFraming::Chunked,
+            Some(length) => BodyFraming::Length(length),
+            None => BodyFraming::Length(0),
+        })
     }
 }
 
 /// The one length that a field, or a list of equal ones, declares.
-fn one_length(value: &[u8]) -> Result<&[u8], ApiError> {
+fn one_length(value: &[u8]) -> Result<u64, ApiError> {
     let refuse = || ApiError::invalid_request("Content-Length is not one decimal number");
     let mut lengths = value.split(|byte| *byte == b',').map(trim_spaces);
     let first = lengths.next().ok_or_else(refuse)?;
-    let fits = std::str::from_utf8(first)
-        .ok()
-        .and_then(|text| text.parse::<u64>().ok())
-        .is_some_and(|length| usize::try_from(length).is_ok_and(|n| n <= usize::MAX / 2));
-    if !first.iter().all(u8::is_ascii_digit) || !fits || lengths.any(|other| other != first) {
+    if !first.iter().all(u8::is_ascii_digit) || lengths.any(|other| other != first) {
         return Err(refuse());
     }
-    Ok(first)
+    let length = std::str::from_utf8(first)
+        .ok()
+        .and_then(|text| text.parse::<u64>().ok());
+    // Pingora keeps lengths in a signed word.
+    length
+        .filter(|length| i64::try_from(*length).is_ok())
+        .ok_or_else(refuse)
 }
 
 fn trim_spaces(value: &[u8]) -> &[u8] {
@@ -255,11 +273,11 @@ fn trim_spaces(value: &[u8]) -> &[u8] {
     value.get(..value.len() - end).unwrap_or_default()
 }
 
-fn is_forbidden_in_value(byte: u8) -> bool {
+pub(super) fn is_forbidden_in_value(byte: u8) -> bool {
     (byte < b' ' && byte != b'\t') || byte == 0x7f
 }
 
-fn is_token(byte: u8) -> bool {
+pub(super) fn is_token(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
 }
 

@@ -31,7 +31,6 @@ use pingora_http::{RequestHeader, ResponseHeader};
 use tokio::time::timeout;
 
 use super::Exchange;
-use super::exchange::Left;
 
 type MessageReader = Box<dyn futures::Stream<Item = Result<Bytes>> + Unpin + Send + Sync + 'static>;
 
@@ -47,8 +46,6 @@ pub(super) struct ClientSession {
     held_of: u32,
     released: bool,
     complete: bool,
-    /// Reading the request body failed.
-    torn: bool,
 }
 
 impl ClientSession {
@@ -66,7 +63,6 @@ impl ClientSession {
             held_of: 0,
             released: false,
             complete: false,
-            torn: false,
         }
     }
 
@@ -147,12 +143,7 @@ fn is_interim(head: &ResponseHeader) -> bool {
 impl Drop for ClientSession {
     fn drop(&mut self) {
         if let Some(inner) = self.inner.take() {
-            let left = match (self.complete, self.torn) {
-                (true, false) => Left::InStep,
-                (true, true) => Left::OutOfStep,
-                (false, _) => Left::Cut,
-            };
-            self.exchange.give_back(inner, left);
+            self.exchange.give_back(inner, self.complete);
         }
     }
 }
@@ -227,7 +218,9 @@ impl Session for ClientSession {
             Err(error) => {
                 // Where the body ends is unknown, so no further request can be told from it.
                 self.inner_mut().set_keepalive(None);
-                self.torn = true;
+                if self.exchange.body_is_malformed() {
+                    return Error::e_explain(ErrorType::InvalidHTTPHeader, "a malformed chunk");
+                }
                 return Err(error);
             }
         };
@@ -287,7 +280,7 @@ impl Session for ClientSession {
         let end = self.inner_mut().response_duplex_vec(tasks).await?;
         if self.inner().was_upgraded() {
             // Silence means nothing in a conversation.
-            self.exchange.end_attempt();
+            self.exchange.upgraded();
         } else if progress {
             self.exchange.progressed();
         }

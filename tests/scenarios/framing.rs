@@ -448,7 +448,7 @@ async fn c37_an_engine_that_switches_protocols_unasked_is_passed_over() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn c37_bytes_behind_a_get_that_asks_for_an_upgrade_are_its_next_request() {
+async fn c37_bytes_behind_a_get_that_asks_for_an_upgrade_are_never_read() {
     let routes = "extra_routes: [{method: GET, path: /v1/realtime, model: any}]\n";
     for reply in [ok("{}"), status(403).body("{}")] {
         let engine = ScriptedEngine::start(reply).await;
@@ -459,9 +459,7 @@ async fn c37_bytes_behind_a_get_that_asks_for_an_upgrade_are_its_next_request() 
         let mut client = Client::connect(edge.addr()).await;
         client.send(&bytes).await;
         assert_eq!(client.read_response().await.text(), "{}");
-        if let Ok(next) = client.try_read_response().await {
-            assert_eq!(next.status, 404);
-        }
+        client.expect_eof().await;
         assert_eq!((engine.seen(), engine.begun()), (1, 1));
         engine.assert_clean();
     }
@@ -474,10 +472,12 @@ async fn c37_an_upgrade_is_not_offered_to_engines() {
         .header("Upgrade", "websocket")
         .header("Connection", "Upgrade")
         .header("Sec-WebSocket-Key", "dGhlIHNhbXBsZSBub25jZQ==");
-    let mut client = Client::connect(edge.addr()).await;
     for _ in 0..2 {
+        let mut client = Client::connect(edge.addr()).await;
         let response = client.ask(&request).await;
         assert_eq!((response.status, response.text()), (200, "{}"));
+        // What it sends next may not be HTTP any more.
+        client.expect_eof().await;
     }
     for delivery in engine.deliveries() {
         assert!(!delivery.headers.has("upgrade") && !delivery.headers.has("connection"));

@@ -34,8 +34,8 @@ async fn served() -> (ScriptedEngine, TestEdge) {
 }
 
 /// An edge with a GET and a HEAD route to any engine.
-const READ_ROUTES: &str = "extra_routes:\n  - {method: GET, path: /v1/read, model: any}\n  - \
-                           {method: HEAD, path: /v1/read, model: any}\n";
+const READ_ROUTES: &str = "extra_routes:\n  - {method: GET, path: /v1/read, resend: always}\n  - \
+                           {method: HEAD, path: /v1/read, resend: always}\n";
 
 // Requests
 

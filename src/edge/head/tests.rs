@@ -2,7 +2,9 @@ use super::*;
 
 fn judge(fields: &str) -> Result<(), u16> {
     let head = format!("POST /v1/completions HTTP/1.1\r\nHost: e\r\n{fields}\r\n");
-    check(head.as_bytes()).map_err(|error| error.status())
+    check(head.as_bytes())
+        .map(|_| ())
+        .map_err(|error| error.status())
 }
 
 #[test]
