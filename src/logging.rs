@@ -11,25 +11,14 @@ use crate::config::{LogFormat, LogLevel};
 
 /// Starts logging to the standard error.
 ///
-/// Pingora's own lines are kept down to warnings unless debugging is asked for: what they tell of
-/// a request is in the access log.
+/// Lines of other crates are kept down to warnings at every level: what Pingora tells of a request
+/// is in the access log, and its debugging prints whole heads, keys included.
 pub fn start(level: LogLevel, format: LogFormat) {
     let ours = level.0;
-    let pingoras = if ours >= LevelFilter::Debug {
-        ours
-    } else {
-        ours.min(LevelFilter::Warn)
-    };
     let mut builder = Builder::new();
-    builder.filter_level(ours);
-    for target in [
-        "pingora",
-        "pingora_core",
-        "pingora_proxy",
-        "pingora_pool",
-        "pingora_runtime",
-    ] {
-        builder.filter_module(target, pingoras);
+    builder.filter_level(ours.min(LevelFilter::Warn));
+    for target in [env!("CARGO_CRATE_NAME"), access_log::TARGET] {
+        builder.filter_module(target, ours);
     }
     builder.format(match format {
         LogFormat::Text => text,
