@@ -14,15 +14,12 @@ const OWN: &str = "vllm_pingora";
 
 /// What is logged of the lines of `target` when `level` is asked for.
 ///
-/// Only our own lines are ever written below `info`: Pingora's tell whole request heads there, the
-/// keys in them included, and bodies. Above that its lines are kept down to warnings unless
-/// debugging is asked for: what they tell of a request is in the access log.
+/// Lines of other crates are kept down to warnings at every level: what Pingora tells of a request
+/// is in the access log, and its debugging prints whole heads, keys included, and bodies.
 pub fn limit(target: &str, level: LevelFilter) -> LevelFilter {
     let own = target == access_log::TARGET || target.split("::").next() == Some(OWN);
     if own {
         level
-    } else if level >= LevelFilter::Debug {
-        LevelFilter::Info
     } else {
         level.min(LevelFilter::Warn)
     }

@@ -3,8 +3,10 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should say so")]
 
 use std::fs;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
 use std::path::PathBuf;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use vllm_pingora::config::keys::KEYS;
 
@@ -242,7 +244,7 @@ fn the_version_is_that_of_the_package() {
 
 #[test]
 fn a_port_in_use_is_named_and_nothing_serves() {
-    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = taken.local_addr().unwrap().port().to_string();
     let free = |flag| [flag, "0"];
     for (flag, other, keys) in [
@@ -266,5 +268,63 @@ fn a_port_in_use_is_named_and_nothing_serves() {
         let last = err.lines().last().unwrap_or_default();
         let expected = format!("{keys}: cannot listen on 127.0.0.1:{port}: ");
         assert!(last.starts_with(&expected), "{err}");
+    }
+}
+
+/// Answers one request on a port of its own.
+fn engine() -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let mut head = BufReader::new(stream.try_clone().unwrap()).lines();
+        while !head.next().unwrap().unwrap().is_empty() {}
+        let answer = "HTTP/1.1 200 OK\r\nContent-Length: 13\r\n\r\ns3cret-answer";
+        stream.write_all(answer.as_bytes()).unwrap();
+        // Until the router closes.
+        let _ = stream.read_to_end(&mut vec![]);
+    });
+    url
+}
+
+#[test]
+fn neither_keys_nor_prompts_are_logged_at_any_level() {
+    for own_key in [&[][..], &[("VLLM_API_KEY", "s3cret-engine")]] {
+        let backend = engine();
+        let mut router = Command::new(env!("CARGO_BIN_EXE_vllm-pingora"))
+            .args(["--host", "127.0.0.1", "--port", "0", "--admin-port", "0"])
+            .args(["--static-backends", &backend, "--static-models", "m"])
+            .args(["--enable-retries", "--log-level", "trace"])
+            .env_clear()
+            .envs(own_key.iter().copied())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut log = BufReader::new(router.stderr.take().unwrap());
+        let mut told = String::new();
+        let address = loop {
+            assert_ne!(log.read_line(&mut told).unwrap(), 0, "{told}");
+            if let Some((_, rest)) = told.split_once("listening on ") {
+                break rest.split(',').next().unwrap().to_owned();
+            }
+        };
+        let body = r#"{"model":"m","prompt":"s3cret-prompt"}"#;
+        let request = format!(
+            "POST /v1/completions?q=s3cret-query HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\
+             Authorization: Bearer s3cret-client\r\nContent-Length: {}\r\n\r\n{body}",
+            body.len()
+        );
+        let mut client = TcpStream::connect(address).unwrap();
+        client.write_all(request.as_bytes()).unwrap();
+        let mut answer = String::new();
+        client.read_to_string(&mut answer).unwrap();
+        assert!(answer.ends_with("s3cret-answer"), "{answer}");
+        while !told.contains(" method=POST ") {
+            assert_ne!(log.read_line(&mut told).unwrap(), 0, "{told}");
+        }
+        router.kill().unwrap();
+        router.wait().unwrap();
+        log.read_to_string(&mut told).unwrap();
+        assert!(!told.contains("s3cret"), "{told}");
     }
 }
