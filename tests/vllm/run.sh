@@ -1,0 +1,37 @@
+#!/usr/bin/env bash
+# The router against real vLLM servers: answers, errors, full queues, frozen and killed engines.
+#
+#   tests/vllm/run.sh                     two engines from the `vllm` on PATH
+#   VLLM_START=COMMAND tests/vllm/run.sh  two engines, each by COMMAND PORT [vllm serve options]
+#   VLLM_URLS=URL[,URL] tests/vllm/run.sh engines that run already: nothing is killed, less is checked
+#
+# One line per check: ok, FAIL or skip, and the figures seen. The exit status is 1 after any FAIL.
+# Everything listens on 127.0.0.1; all processes that were started are ended, by their ids.
+#
+# Needed: Linux, Python 3.9 or later, a network to install the `openai` client once, a model with at
+# least 2048 tokens of context that takes text. The smaller the model the better: the checks are
+# about what goes on between engine and client. Three engines are started in all, two at a time.
+#
+#   VLLM_START    default tests/vllm/engine.sh, for which VLLM_MODEL (facebook/opt-125m) is a name
+#                 or a directory. COMMAND must become the API server itself, by `exec`, and pass on
+#                 the options: --max-num-seqs and --max-num-queued-reqs are given.
+#   ROUTER        the router to test; by default it is built from here, for release
+#   VLLM_LIMIT_S  seconds after which the run is given up (1500)
+set -euo pipefail
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+root=$(cd "$here/../.." && pwd)
+target=${CARGO_TARGET_DIR:-$root/target}
+venv=$target/vllm-acceptance
+
+if [ -z "${ROUTER:-}" ]; then
+  cargo build --release --locked --manifest-path "$root/Cargo.toml"
+  ROUTER=$target/release/vllm-pingora
+fi
+if ! "$venv/bin/python" -c 'import openai' 2>/dev/null; then
+  python3 -m venv "$venv"
+  "$venv/bin/pip" install -q openai
+fi
+export ROUTER VLLM_START=${VLLM_START:-$here/engine.sh}
+export PYTHONDONTWRITEBYTECODE=1
+# The process of the checks takes this one's place, so that a signal to it cleans up.
+exec "$venv/bin/python" "$here/acceptance.py"
