@@ -16,10 +16,11 @@ import wire
 from processes import Engine, Router, Running
 from report import Report
 
-# Few seats, so that a few requests are enough to make others wait; and the engine's queue limit.
-SEATS, QUEUE = 4, 4
+# Few seats, so that a few requests are enough to make others wait; and the limit of one engine for
+# all that run or wait.
+SEATS, LIMIT = 4, 8
 SEATED = ["--max-num-seqs", str(SEATS)]
-LIMITED = [*SEATED, "--max-num-queued-reqs", str(QUEUE)]
+LIMITED = [*SEATED, "--max-num-queued-reqs", str(LIMIT)]
 
 
 class Overtime(BaseException):
@@ -30,7 +31,7 @@ class Run:
     """What the checks share, and everything that was started."""
 
     seats = SEATS
-    queue = QUEUE
+    limit = LIMIT
 
     def __init__(self, binary):
         self.binary = binary
@@ -70,7 +71,8 @@ def without_harm(run, report, first, second):
 
 
 def with_two_engines(run, report, command):
-    plain, limited = run.engine(command, *SEATED), run.engine(command, *LIMITED)
+    plain = run.engine(command, *SEATED)
+    limited = run.engine(command, *LIMITED)
     for engine in (plain, limited):
         report.note(f"engine {engine.pid} ready on {engine.url} after {engine.wait():.0f} s")
     without_harm(run, report, plain, limited)

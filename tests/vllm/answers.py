@@ -109,12 +109,17 @@ def byte_by_byte(run, router, engine):
 def event_by_event(run, router, engine):
     """A stream arrives as it is made, not in one lump."""
     body = questions(run.model)["completion stream"][1] | {"max_tokens": 400, "ignore_eos": True}
-    for _ in range(TRIES):
+    told = []
+    for _ in range(3 * TRIES):
         direct, through = (spread(port, body) for port in (engine.port, router.port))
-        told = f"direct {direct}, through the router {through}"
-        if through["for"] > direct["for"] / 2 and through["reads"] >= 50 and through["lump"] < 0.2:
-            return told
-    raise Claim(f"the stream came in lumps, {TRIES} times; the last: {told}")
+        if direct["span_ms"] < 3 * direct["first_ms"]:
+            # On a busy machine the engine itself sends lumps: nothing can be told from these.
+            continue
+        told.append(f"direct {direct}, through the router {through}")
+        if through["span_ms"] > direct["span_ms"] / 2 and through["reads"] > direct["reads"] / 3:
+            return told[-1]
+    expect(told, "the engine itself never sent its stream event by event")
+    raise Claim(f"the stream came in lumps, {len(told)} times; the last: {told[-1]}")
 
 
 def spread(port, body):
@@ -124,9 +129,9 @@ def spread(port, body):
     times = [at for at, _ in answer.arrivals]
     return {
         "first_ms": round(times[0] * 1e3),
-        "for": round(times[-1] - times[0], 3),
+        "span_ms": round((times[-1] - times[0]) * 1e3),
         "reads": len(times),
-        "lump": round(max(size for _, size in answer.arrivals) / len(answer.body), 3),
+        "largest": round(max(size for _, size in answer.arrivals) / len(answer.body), 3),
     }
 
 

@@ -10,8 +10,8 @@ SLOTS = 20
 ROUNDS = 3
 
 
-def together(count, work):
-    """Runs `work(n)` for every n below `count` at once; the results in order, errors included."""
+def begin(count, work):
+    """Starts `work(n)` for every n below `count`: the threads, and a list that they fill."""
     results = [None] * count
 
     def one(n):
@@ -23,6 +23,12 @@ def together(count, work):
     threads = [threading.Thread(target=one, args=(n,), daemon=True) for n in range(count)]
     for thread in threads:
         thread.start()
+    return threads, results
+
+
+def together(count, work):
+    """The results of `work(n)` for every n below `count`, all at once; errors included."""
+    threads, results = begin(count, work)
     for thread in threads:
         thread.join()
     return results
@@ -52,10 +58,11 @@ def pauses(run, router, around, spread):
     def slot(n):
         statuses = []
         with wire.Connection(router.port) as connection:
-            for _ in range(ROUNDS):
+            for round in range(ROUNDS):
+                if round:
+                    time.sleep(around - spread + 2 * spread * n / SLOTS)
                 connection.send("POST", "/v1/completions", body)
                 statuses.append(connection.answer().read().status)
-                time.sleep(around - spread + 2 * spread * n / SLOTS)
         return statuses
 
     results = together(SLOTS, slot)

@@ -2,11 +2,11 @@
 
 import contextlib
 import os
+import random
 import shlex
 import signal
 import socket
 import subprocess
-import tempfile
 import time
 
 import wire
@@ -16,9 +16,15 @@ READY_LIMIT = 300
 
 
 def free_port():
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
+    """A free port that no connection is given by chance while an engine starts."""
+    while True:
+        port = random.randrange(16000, 32000)
+        with socket.socket() as listener:
+            try:
+                listener.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return port
 
 
 def _stat(pid):
@@ -94,7 +100,7 @@ class Engine(Started):
 
     def __init__(self, command, *options):
         self.port = free_port()
-        log = os.path.join(tempfile.gettempdir(), f"vllm-engine-{self.port}.log")
+        log = os.path.join(os.environ["LOGS"], f"engine-{self.port}.log")
         super().__init__([*shlex.split(command), str(self.port), *options], log)
 
     @property
@@ -107,8 +113,8 @@ class Engine(Started):
         while time.monotonic() - started < READY_LIMIT:
             if self.process.poll() is not None:
                 raise RuntimeError(f"the engine ended while starting:\n{self.tail()}")
-            with contextlib.suppress(OSError, wire.Broken):
-                if wire.ask(self.port, "GET", "/health").status == 200:
+            with contextlib.suppress(OSError, wire.Broken, ValueError):
+                if wire.ask(self.port, "GET", "/version").json().get("version"):
                     return time.monotonic() - started
             time.sleep(0.5)
         raise RuntimeError(f"the engine was not ready in {READY_LIMIT} s:\n{self.tail()}")
@@ -150,7 +156,7 @@ class Router(Started):
         }
         flags = [f"--{key.replace('_', '-')}={value}" for key, value in given.items()]
         env = {"PATH": os.environ["PATH"]}
-        log = os.path.join(tempfile.gettempdir(), f"vllm-router-{self.port}.log")
+        log = os.path.join(os.environ["LOGS"], f"router-{self.port}.log")
         super().__init__([binary, *flags], log, env)
 
     def __enter__(self):
@@ -167,10 +173,8 @@ class Router(Started):
                     raise RuntimeError(f"the router did not start:\n{text}") from None
                 time.sleep(0.05)
 
-    def __exit__(self, kind, *_):
+    def __exit__(self, *_):
         self.end()
-        if kind is None:
-            os.unlink(self.log)
 
     def count(self, name, **labels):
         """The sum of its series `vllm_pingora_NAME` with these labels, its own answers aside."""

@@ -6,6 +6,7 @@
 #   VLLM_URLS=URL[,URL] tests/vllm/run.sh engines that run already: nothing is killed, less is checked
 #
 # One line per check: ok, FAIL or skip, and the figures seen. The exit status is 1 after any FAIL.
+# What engines and routers said is kept in target/vllm-acceptance/logs until the next run.
 # Everything listens on 127.0.0.1; all processes that were started are ended, by their ids.
 #
 # Needed: Linux, Python 3.9 or later, a network to install the `openai` client once, a model with at
@@ -21,7 +22,8 @@ set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 root=$(cd "$here/../.." && pwd)
 target=${CARGO_TARGET_DIR:-$root/target}
-venv=$target/vllm-acceptance
+venv=$target/vllm-acceptance/venv
+logs=$target/vllm-acceptance/logs
 
 if [ -z "${ROUTER:-}" ]; then
   cargo build --release --locked --manifest-path "$root/Cargo.toml"
@@ -31,7 +33,9 @@ if ! "$venv/bin/python" -c 'import openai' 2>/dev/null; then
   python3 -m venv "$venv"
   "$venv/bin/pip" install -q openai
 fi
-export ROUTER VLLM_START=${VLLM_START:-$here/engine.sh}
+rm -rf "$logs"
+mkdir -p "$logs"
+export ROUTER LOGS=$logs VLLM_START=${VLLM_START:-$here/engine.sh}
 export PYTHONDONTWRITEBYTECODE=1
 # The process of the checks takes this one's place, so that a signal to it cleans up.
 exec "$venv/bin/python" "$here/acceptance.py"

@@ -24,8 +24,9 @@ class Answer:
             self.headers[name.strip().lower()] = value.strip()
         self.body = b""
         self.complete = False
-        # (seconds since the request was sent, bytes) of every read that brought body bytes
+        # [seconds since the request was sent, bytes] of every read that brought body bytes
         self.arrivals = []
+        self._fresh = True
         self.keep_going = self._pieces()
 
     @property
@@ -77,7 +78,10 @@ class Answer:
             piece, self._rest = self._rest[:size], self._rest[size:]
             size -= len(piece)
             self.body += piece
-            self.arrivals.append((time.monotonic() - self._started, len(piece)))
+            if self._fresh:
+                self.arrivals.append([time.monotonic() - self._started, 0])
+                self._fresh = False
+            self.arrivals[-1][1] += len(piece)
             yield
 
     def _until(self, mark):
@@ -94,6 +98,7 @@ class Answer:
         if not data:
             raise Broken("the connection ended in the middle of an answer")
         self._rest += data
+        self._fresh = True
 
     def surplus(self):
         """Whether anything came after the end of the answer."""
