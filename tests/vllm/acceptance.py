@@ -57,7 +57,9 @@ def without_harm(run, report, first, second):
     """Everything that leaves the engines as they were."""
     run.model = wire.ask(first.port, "GET", "/v1/models").json()["data"][0]["id"]
     with run.router([first]) as router:
-        report.check("the official client sees the same", answers.official_client, run, router, first)
+        report.check(
+            "the official client sees the same", answers.official_client, run, router, first
+        )
         report.check("the bytes are the same", answers.byte_by_byte, run, router, first)
         report.check("streams arrive event by event", answers.event_by_event, run, router, first)
         report.check("errors pass through", answers.errors, run, router, first)
@@ -123,7 +125,10 @@ def main():
         ended = run.end()
     report.note(f"{ended} processes ended, {threading.active_count() - 1} clients left waiting")
     took = time.monotonic() - began
-    print(f"{report.passed} ok, {report.failed} failed, {report.skipped} skipped, {took:.0f} s", flush=True)
+    print(
+        f"{report.passed} ok, {report.failed} failed, {report.skipped} skipped, {took:.0f} s",
+        flush=True,
+    )
     # Clients that still wait must not hold up the end.
     sys.stdout.flush()
     os._exit(1 if report.failed else 0)

@@ -102,7 +102,9 @@ def byte_by_byte(run, router, engine):
         ]
         same(heads[0], heads[1], f"{name}: head")
         same(ours.headers["x-request-id"], id_header[0][1], f"{name}: request id")
-        alike.append(f"{name} {ours.status}" + (f" {len(ours.events())} events" if ours.events() else ""))
+        alike.append(
+            f"{name} {ours.status}" + (f" {len(ours.events())} events" if ours.events() else "")
+        )
     return ", ".join(alike)
 
 
@@ -158,7 +160,9 @@ def errors(run, router, engine):
     }
     for name, fields in mistakes.items():
         body = {"model": run.model} | fields
-        own, ours = (wire.ask(port, "POST", "/v1/completions", body) for port in (engine.port, router.port))
+        own, ours = (
+            wire.ask(port, "POST", "/v1/completions", body) for port in (engine.port, router.port)
+        )
         same((ours.status, ours.body), (own.status, own.body), name)
         same(ours.status, 400, name)
         same(ours.attempts, 1, f"{name}: attempts")

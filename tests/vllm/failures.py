@@ -97,7 +97,9 @@ def busy(run, limited, other):
             if len(engines) == 1:
                 expect(retried, "nothing was sent again")
             else:
-                expect(max(tally(seen)) <= 2, f"the engine with a free queue came late: {tally(seen)}")
+                expect(
+                    max(tally(seen)) <= 2, f"the engine with a free queue came late: {tally(seen)}"
+                )
             waited = wire.total(wire.metrics(router.admin), "vllm_pingora_backoff_seconds_sum")
             lines.append(
                 f"{name}: {burst} of {burst} answered in {took:.1f} s, attempts {tally(seen)},"
@@ -223,9 +225,7 @@ def server_killed_under_load(run, victim, other):
         before = served(other)
         # Whole answers take the seats, so that what follows has to wait, streams among it.
         seated_threads, seated = begin(seats, lambda _: ask(router.port, question(run, first)))
-        until(
-            lambda: load(victim)[0] == load(other)[0] == run.seats, 20, "seats of both taken"
-        )
+        until(lambda: load(victim)[0] == load(other)[0] == run.seats, 20, "seats of both taken")
         threads, waiting = begin(
             count - seats, lambda n: ask(router.port, question(run, tokens, n % 4 >= 2))
         )
@@ -249,7 +249,11 @@ def server_killed_under_load(run, victim, other):
         again = sum(retried.values())
         same(again, run.seats + queued, "sent again")
         same(tally(seen), {1: count - again, 2: again}, "attempts")
-        same(router.count("attempts_total", engine=other.url, outcome="answered"), count, "answered by the other")
+        same(
+            router.count("attempts_total", engine=other.url, outcome="answered"),
+            count,
+            "answered by the other",
+        )
         same(served(other) - before, count, "generations of the other engine")
         waits = wire.total(wire.metrics(router.admin), "vllm_pingora_backoff_seconds_count")
         same(waits, 0, "backoffs")

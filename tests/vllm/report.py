@@ -43,7 +43,9 @@ class Report:
         except Exception as error:
             self.failed += 1
             where = traceback.extract_tb(error.__traceback__)[-1]
-            line = f"FAIL  {name}: {type(error).__name__}: {error} ({where.name}, line {where.lineno})"
+            line = (
+                f"FAIL  {name}: {type(error).__name__}: {error} ({where.name}, line {where.lineno})"
+            )
         else:
             self.passed += 1
             line = f"ok    {name} ({time.monotonic() - started:.1f} s): {figures}"
