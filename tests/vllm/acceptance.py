@@ -100,7 +100,7 @@ def with_running_engines(run, report, urls):
 
 
 def main():
-    limit = int(os.environ.get("VLLM_LIMIT_S", "1500"))
+    limit = int(os.environ.get("VLLM_LIMIT_S", "1800"))
     run, report = Run(os.environ["ROUTER"]), Report()
 
     def stop(number, _):

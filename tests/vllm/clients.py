@@ -90,18 +90,18 @@ def leaving(run, router, engine):
 
     connection = wire.Connection(router.port)
     connection.send("POST", path, body)
-    until(lambda: load(engine) == (1, 0), 5, "request running")
+    until(lambda: load(engine) == (1, 0), 30, "request running")
     connection.close()
     took["before a whole answer"] = until(lambda: load(engine) == (0, 0), 3, "request left")
 
     seats = [wire.Connection(engine.port) for _ in range(run.seats)]
     for seat in seats:
         seat.send("POST", path, body)
-    until(lambda: load(engine) == (run.seats, 0), 5, "seats taken")
+    until(lambda: load(engine) == (run.seats, 0), 30, "seats taken")
     for name, stream in (("waiting", False), ("waiting for a stream", True)):
         connection = wire.Connection(router.port)
         connection.send("POST", path, body | {"stream": stream})
-        until(lambda: load(engine)[1] == 1, 5, "request waiting")
+        until(lambda: load(engine)[1] == 1, 30, "request waiting")
         connection.close()
         took[name] = until(lambda: load(engine)[1] == 0, 3, f"{name} left")
         same(load(engine), (run.seats, 0), f"load after {name}")

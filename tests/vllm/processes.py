@@ -12,7 +12,7 @@ import time
 import wire
 from report import same
 
-READY_LIMIT = 300
+READY_LIMIT = 600
 
 
 def free_port():

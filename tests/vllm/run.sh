@@ -17,7 +17,7 @@
 #                 or a directory. COMMAND must become the API server itself, by `exec`, and pass on
 #                 the options: --max-num-seqs and --max-num-queued-reqs are given.
 #   ROUTER        the router to test; by default it is built from here, for release
-#   VLLM_LIMIT_S  seconds after which the run is given up (1500)
+#   VLLM_LIMIT_S  seconds after which the run is given up (1800)
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 root=$(cd "$here/../.." && pwd)
