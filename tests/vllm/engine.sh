@@ -4,4 +4,5 @@
 set -eu
 port=${1:?usage: engine.sh PORT [vllm serve options]}
 shift
-exec vllm serve "${VLLM_MODEL:-facebook/opt-125m}" --host 127.0.0.1 --port "$port" "$@"
+exec vllm serve "${VLLM_MODEL:-HuggingFaceTB/SmolLM2-135M-Instruct}" --host 127.0.0.1 --port "$port" \
+  --max-model-len 2048 "$@"

@@ -9,13 +9,13 @@
 # What engines and routers said is kept in target/vllm-acceptance/logs until the next run.
 # Everything listens on 127.0.0.1; all processes that were started are ended, by their ids.
 #
-# Needed: Linux, Python 3.9 or later, a network to install the `openai` client once, a model with at
-# least 2048 tokens of context that takes text. The smaller the model the better: the checks are
-# about what goes on between engine and client. Three engines are started in all, two at a time.
+# Needed: Linux, Python 3.9 or later, a network to install the `openai` client once, and a model with
+# a chat template and 2048 tokens of context. The smaller the model the better: the checks are about
+# what goes on between engine and client. Three engines are started in all, two at a time.
 #
-#   VLLM_START    default tests/vllm/engine.sh, for which VLLM_MODEL (facebook/opt-125m) is a name
-#                 or a directory. COMMAND must become the API server itself, by `exec`, and pass on
-#                 the options: --max-num-seqs and --max-num-queued-reqs are given.
+#   VLLM_START    default tests/vllm/engine.sh, for which VLLM_MODEL is the name or the directory of
+#                 a model (HuggingFaceTB/SmolLM2-135M-Instruct). COMMAND must become the API server
+#                 itself, by `exec`, and pass on its options: --max-num-seqs, --max-num-queued-reqs.
 #   ROUTER        the router to test; by default it is built from here, for release
 #   VLLM_LIMIT_S  seconds after which the run is given up (1800)
 set -euo pipefail
