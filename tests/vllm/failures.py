@@ -219,20 +219,27 @@ def core_killed(run, victim, other):
 
 
 def server_killed_under_load(run, victim, other):
-    """50 requests run or wait on two engines, and one of these dies: all 50 are answered."""
-    count, tokens, first = 50, 40, 600
-    seats = 2 * run.seats
-    with run.router([victim, other]) as router:
+    """50 requests run or wait on two engines, and one of these dies: all 50 are answered.
+
+    A stream on each has begun before: that on the dead engine is cut, and asked nowhere else.
+    """
+    count, tokens, first, long = 50, 40, 600, 1200
+    seats = 2 * (run.seats - 1)
+    queued = (count - seats) // 2
+    with run.router([victim, other]) as router, run.router([victim, other]) as streaming:
         before = served(other)
-        # Whole answers take the seats, so that what follows has to wait, streams among it.
+        streams = []
+        for _ in range(2):
+            connection = wire.Connection(streaming.port)
+            connection.send("POST", PATH, question(run, long, True))
+            streams.append(connection.answer().read_while(lambda answer: not answer.body))
+        # Whole answers take the other seats, so that what follows has to wait, streams among it.
         seated_threads, seated = begin(seats, lambda _: ask(router.port, question(run, first)))
         until(lambda: load(victim)[0] == load(other)[0] == run.seats, 30, "seats of both taken")
         threads, waiting = begin(
             count - seats, lambda n: ask(router.port, question(run, tokens, n % 4 >= 2))
         )
-        queued = (count - seats) // 2
         until(lambda: load(victim) == (run.seats, queued), 30, "requests waiting")
-        state = load(victim)
         early = sum(answer is not None for answer in seated + waiting)
         victim.kill(victim.pid)
         died = time.monotonic()
@@ -248,21 +255,32 @@ def server_killed_under_load(run, victim, other):
         counted_once(router, seen)
         retried = router.retried()
         again = sum(retried.values())
-        same(again, run.seats + queued, "sent again")
+        same(again, run.seats - 1 + queued, "sent again")
         same(tally(seen), {1: count - again, 2: again}, "attempts")
-        same(
-            router.count("attempts_total", engine=other.url, outcome="answered"),
-            count,
-            "answered by the other",
-        )
-        same(served(other) - before, count, "generations of the other engine")
+        answered = router.count("attempts_total", engine=other.url, outcome="answered")
+        same(answered, count, "answered by the other engine")
         waits = wire.total(wire.metrics(router.admin), "vllm_pingora_backoff_seconds_count")
         same(waits, 0, "backoffs")
+
+        cut = []
+        for stream in streams:
+            try:
+                stream.read().more = False
+                whole(stream, long)
+            except wire.Broken:
+                cut.append(stream.events())
+        same(len(cut), 1, "streams cut")
+        expect(b"[DONE]" not in cut[0], "[DONE] was made up")
+        same(streaming.retried(), {}, "streams sent again")
+        streaming.counts(1, "requests_total", outcome="cut")
+        streaming.counts(1, "requests_total", outcome="answered")
+        same(served(other) - before, count + 1, "generations of the other engine")
     orphans = victim.end()
     return (
-        f"{count} of {count} answered 200, each once; the engine died with {state[0]} running and"
-        f" {state[1]} waiting; {again} were sent again {retried}, at once; attempts {tally(seen)};"
-        f" the last answer {took:.1f} s later; {orphans} orphans ended"
+        f"{count} of {count} answered 200, each once; the engine died with {run.seats} running and"
+        f" {queued} waiting; {again} were sent again {retried}, at once; attempts {tally(seen)};"
+        f" the last answer {took:.1f} s later; of two streams begun before, one was cut after"
+        f" {len(cut[0])} events and one was whole; {orphans} orphans ended"
     )
 
 
