@@ -149,6 +149,8 @@ impl Router {
                 self.metrics.retried(reason.label(), backoff);
                 forward.backoff = backoff;
                 ctx.backoff_total += backoff;
+                // A head that looked final may have gone before; it decides nothing any more.
+                ctx.end = None;
                 true
             }
             Next::Stop(reason) => {
