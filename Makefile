@@ -19,7 +19,7 @@ help: ## List what can be made
 # The dev profile, since it is built in a fraction of the time.
 demo: tools ## Two simulated engines that misbehave, the router, and clients that do not notice
 	$(CARGO) build --locked
-	bash conf/demo.sh "$(TARGET_DIR)/debug/vllm-pingora"
+	bash tests/demo.sh "$(TARGET_DIR)/debug/vllm-pingora"
 
 # In this order because a log should end with a runner's summary: that of the doc tests is followed
 # by a line on their build, and that of the unit tests is the last one.

@@ -2,13 +2,13 @@
 # Shows what retries do: two simulated engines that misbehave, the router in front of them, and
 # clients that do not notice.
 #
-# Usage: conf/demo.sh PATH_OF_VLLM_PINGORA. Needs bash and nothing else; the system chooses every
+# Usage: tests/demo.sh PATH_OF_VLLM_PINGORA. Needs bash and nothing else; the system chooses every
 # port; everything it starts has ended when it ends. Exit status 0 means that every request got its
 # own answer.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-binary=${1:?usage: conf/demo.sh PATH_OF_VLLM_PINGORA}
+binary=${1:?usage: tests/demo.sh PATH_OF_VLLM_PINGORA}
 model=facebook/opt-125m
 patience=20 # seconds until whatever does not answer is given up
 
