@@ -2,7 +2,7 @@
 //!
 //! | hook | what happens there |
 //! |---|---|
-//! | `request_filter` | key, route, body, model: [`admit`] |
+//! | `request_filter` | key, route, body, model: `admit` |
 //! | `upstream_peer` | waits out the backoff, picks an engine |
 //! | `upstream_request_filter` | the head as the engine is to see it |
 //! | `upstream_response_filter` | a retryable status asks the retry policy |

@@ -328,3 +328,23 @@ fn neither_keys_nor_prompts_are_logged_at_any_level() {
         assert!(!told.contains("s3cret"), "{told}");
     }
 }
+
+#[test]
+fn the_demo_shows_that_every_client_got_its_answer() {
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/demo.sh");
+    let output = Command::new("bash")
+        .args([script, env!("CARGO_BIN_EXE_vllm-pingora")])
+        .output()
+        .unwrap();
+    let out = String::from_utf8(output.stdout).unwrap();
+    let err = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.success(), "{out}{err}");
+    for told in [
+        "B:closed, ",
+        "closed_after_head/200, ",
+        "retryable_status/500, ",
+        "All 8 clients got their own answer",
+    ] {
+        assert!(out.contains(told), "{told} is missing:\n{out}{err}");
+    }
+}

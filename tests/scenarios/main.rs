@@ -4,6 +4,7 @@
     clippy::expect_used,
     clippy::panic,
     clippy::indexing_slicing,
+    clippy::float_cmp,
     clippy::missing_panics_doc,
     clippy::cast_possible_truncation,
     clippy::cast_precision_loss,

@@ -1,0 +1,194 @@
+//! The tables of the README say what the code says: a row too few, too many or out of date fails.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test that cannot go on should say so"
+)]
+
+use std::collections::BTreeSet;
+
+use vllm_pingora::api_error::ApiError;
+use vllm_pingora::config::Settings;
+use vllm_pingora::config::keys::{KEYS, Source};
+use vllm_pingora::metrics::names;
+use vllm_pingora::request::route::Routes;
+use vllm_pingora::simulator;
+
+const README: &str = include_str!("../README.md");
+/// Stands where a row has nothing to say.
+const NOTHING: &str = "–";
+
+/// The cells of the rows below a heading, down to the next one of the same or a higher level.
+fn rows(heading: &str) -> BTreeSet<Vec<&'static str>> {
+    let level = heading.split(' ').next().unwrap().len();
+    let begin = README
+        .find(&format!("\n{heading}\n"))
+        .unwrap_or_else(|| panic!("no heading {heading}"));
+    let section = README.get(begin + heading.len() + 2..).unwrap();
+    let ends = |line: &&str| {
+        let hashes = line.len() - line.trim_start_matches('#').len();
+        (1..=level).contains(&hashes)
+    };
+    section
+        .lines()
+        .take_while(|line| !ends(line))
+        .filter_map(|line| line.strip_prefix("| ")?.strip_suffix(" |"))
+        .map(|row| row.split(" | ").collect::<Vec<_>>())
+        // Rows begin with a name in code, or with nothing; the names of columns do not.
+        .filter(|cells| cells.iter().any(|cell| cell.starts_with('`')))
+        .collect()
+}
+
+fn code(text: impl std::fmt::Display) -> String {
+    format!("`{text}`")
+}
+
+/// Compares the first cells of the rows below `heading` with what they have to be.
+fn assert_rows(heading: &str, expected: impl IntoIterator<Item = Vec<String>>) {
+    let expected: BTreeSet<Vec<String>> = expected.into_iter().collect();
+    let width = expected.iter().next().unwrap().len();
+    let found = rows(heading);
+    let found: BTreeSet<Vec<String>> = found
+        .iter()
+        .map(|row| {
+            row.iter()
+                .take(width)
+                .map(|&cell| cell.to_owned())
+                .collect()
+        })
+        .collect();
+    let missing: Vec<_> = expected.difference(&found).collect();
+    let surplus: Vec<_> = found.difference(&expected).collect();
+    assert!(
+        missing.is_empty() && surplus.is_empty(),
+        "README.md, {heading}: missing {missing:#?}, not so {surplus:#?}"
+    );
+}
+
+#[test]
+fn every_setting_is_listed_with_its_flag_variable_and_default() {
+    let expected = KEYS.iter().map(|key| {
+        let or_nothing = |there: bool, text| {
+            if there {
+                code(text)
+            } else {
+                NOTHING.to_owned()
+            }
+        };
+        vec![
+            or_nothing(key.is_in_file(), key.name.to_owned()),
+            or_nothing(key.is_typed(), format!("--{}", key.flag())),
+            or_nothing(key.is_typed(), key.env()),
+            code(key.default),
+        ]
+    });
+    assert_rows("## Settings", expected);
+}
+
+#[test]
+fn a_short_form_stands_below_its_key() {
+    let places: Vec<_> = KEYS
+        .iter()
+        .map(|key| match key.from {
+            Source::Typed(long) => (long, format!("| `--{}` |", key.flag())),
+            Source::Anywhere | Source::File => (key.name, format!("| `{}` |", key.name)),
+        })
+        .collect();
+    let mut above = "";
+    let mut from = README.find("\n## Settings\n").unwrap();
+    for (key, text) in &places {
+        let at = README.get(from..).unwrap().find(text.as_str());
+        from += at.unwrap_or_else(|| panic!("{text} is not in the order of the code"));
+        let is_short = text.contains("--");
+        // `static_models` is a short form of `engines`, below another one.
+        assert!(!is_short || *key == above, "{text} is not below {key}");
+        above = key;
+    }
+}
+
+#[test]
+fn every_series_is_listed_with_its_type_and_labels() {
+    let expected = names::ALL.iter().map(|series| {
+        let labels: Vec<_> = series.labels.iter().map(code).collect();
+        let labels = match labels.as_slice() {
+            [] => NOTHING.to_owned(),
+            labels => labels.join(", "),
+        };
+        vec![code(series.name), series.kind.to_owned(), labels]
+    });
+    assert_rows("## Metrics", expected);
+}
+
+#[test]
+fn every_built_in_route_is_listed() {
+    let expected: BTreeSet<_> = Routes::new([])
+        .iter()
+        .map(|route| (code(&route.method), code(&route.path)))
+        .collect();
+    let mut found = BTreeSet::new();
+    for row in rows("### Routes") {
+        let [method, paths, ..] = row.as_slice() else {
+            panic!("{row:?} is too short");
+        };
+        found.extend(
+            paths
+                .split(", ")
+                .map(|path| ((*method).to_owned(), path.to_owned())),
+        );
+    }
+    assert_eq!(found, expected);
+}
+
+#[test]
+fn every_error_is_listed_with_its_status_and_code() {
+    let errors = [
+        ApiError::invalid_request(""),
+        ApiError::invalid_api_key(),
+        ApiError::not_found(""),
+        ApiError::model_not_found(""),
+        ApiError::method_not_allowed("", ""),
+        ApiError::request_timeout(""),
+        ApiError::request_too_large(0),
+        ApiError::uri_too_long(0),
+        ApiError::headers_too_large(""),
+        ApiError::internal(),
+        ApiError::engine_unreachable(1),
+        ApiError::no_engines_available(),
+        ApiError::engine_timeout(1),
+    ];
+    let expected = errors.map(|error| vec![error.status().to_string(), code(error.code())]);
+    assert_rows("### Errors of the router's own", expected);
+}
+
+#[test]
+fn every_flag_of_the_simulated_engine_is_listed_with_its_default() {
+    let command = simulator::command();
+    let expected = command.get_arguments().map(|arg| {
+        let flag = code(format!("--{}", arg.get_long().unwrap()));
+        let default = arg.get_default_values().first();
+        let default = default
+            .and_then(|text| text.to_str())
+            .filter(|text| *text != "false");
+        vec![flag, default.map_or_else(String::new, code)]
+    });
+    let expected: BTreeSet<_> = expected.collect();
+    let found = rows("## The simulated engine");
+    let found = found.iter().map(|row| match row.as_slice() {
+        // The others have no default of their own; the README says in words what holds.
+        [flag, default, ..] if default.starts_with('`') => {
+            vec![(*flag).to_owned(), (*default).to_owned()]
+        }
+        [flag, ..] => vec![(*flag).to_owned(), String::new()],
+        [] => Vec::new(),
+    });
+    assert_eq!(found.collect::<BTreeSet<_>>(), expected);
+}
+
+#[test]
+fn the_shortest_file_is_accepted_and_turns_retries_on() {
+    let demo = include_str!("../conf/demo.yaml");
+    let settings = Settings::from_yaml(demo).unwrap();
+    assert!(settings.retry.is_some());
+    assert_eq!(settings.engines.len(), 2);
+}
