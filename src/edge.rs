@@ -20,6 +20,6 @@ mod quota;
 mod session;
 mod stream;
 
-pub use connection::{Edge, EdgeOptions};
+pub use connection::{Edge, EdgeOptions, OnRefusal};
 pub use exchange::{Exchange, Patience, Silence};
 pub use stream::BodyFraming;

@@ -99,7 +99,7 @@ impl Metrics {
         self.duration
             .with_label_values(&[end.route])
             .observe(end.total.as_secs_f64());
-        if let Some(first_byte) = end.first_byte {
+        if let Some(first_byte) = end.first_byte.filter(|_| (200..300).contains(&end.status)) {
             self.first_token
                 .with_label_values(&[end.route])
                 .observe(first_byte.as_secs_f64());

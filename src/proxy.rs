@@ -49,6 +49,7 @@ pub use context::Context;
 use context::{Decided, End};
 use first_event::{FirstEvent, Verdict};
 use headers::{Credential, Forwarding};
+pub use respond::on_refusal;
 use translate::{Ended, Progress};
 
 /// The route label of requests that no route serves.
@@ -423,7 +424,11 @@ impl ProxyHttp for Router {
             Ended::Internal => {
                 log::error!("id={} internal error: {error}", ctx.request_id);
                 self.conclude(ctx, Outcome::ClientGone, "internal");
-                ctx.end = Some(End::OwnError(ApiError::internal()));
+                ctx.end = Some(if progress.committed {
+                    End::Cut
+                } else {
+                    End::OwnError(ApiError::internal())
+                });
                 false
             }
         };

@@ -18,7 +18,7 @@ use crate::config::{Secret, Settings};
 use crate::edge::{Edge, EdgeOptions, Patience};
 use crate::engines::{Catalog, Fleet};
 use crate::metrics::Metrics;
-use crate::proxy::Router;
+use crate::proxy::{Router, on_refusal};
 
 pub use drain::{Drain, Signals};
 pub use listener::Listener;
@@ -78,7 +78,11 @@ impl Parts {
             metrics.clone(),
         )?;
         let proxy = pingora_proxy::http_proxy(&Arc::new(pingora_conf(settings)), router);
-        let edge = Arc::new(Edge::new(proxy, edge_options(settings)));
+        let edge = Arc::new(Edge::new(
+            proxy,
+            edge_options(settings),
+            on_refusal(metrics.clone(), settings.log_format.into()),
+        ));
         let upkeep = Upkeep::new(settings, &fleet, Arc::clone(&catalog));
         let admin = Admin {
             fleet,

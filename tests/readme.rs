@@ -151,6 +151,8 @@ fn every_error_is_listed_with_its_status_and_code() {
         ApiError::request_timeout(""),
         ApiError::request_too_large(0),
         ApiError::uri_too_long(0),
+        ApiError::unsupported_media_type(""),
+        ApiError::too_many_connections(0),
         ApiError::headers_too_large(""),
         ApiError::internal(),
         ApiError::engine_unreachable(1),

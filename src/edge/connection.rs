@@ -67,11 +67,15 @@ struct Client {
     gate: Option<Arc<Gate>>,
 }
 
+/// Is told of the requests that are refused before they have a session.
+pub type OnRefusal = Box<dyn Fn(&ApiError, Option<SocketAddr>) + Send + Sync>;
+
 /// The application behind a public listener: reads requests and hands them to Pingora's proxy.
 pub struct Edge<P> {
     proxy: Arc<HttpProxy<P>>,
     quota: Option<Arc<Quota>>,
     options: EdgeOptions,
+    on_refusal: OnRefusal,
     h2_options: HttpServerOptions,
 }
 
@@ -89,7 +93,7 @@ where
     P::CTX: Send + Sync,
 {
     /// Serves requests through `proxy`.
-    pub fn new(proxy: HttpProxy<P>, options: EdgeOptions) -> Self {
+    pub fn new(proxy: HttpProxy<P>, options: EdgeOptions, on_refusal: OnRefusal) -> Self {
         let mut h2_options = HttpServerOptions::default();
         h2_options.h2c = true;
         h2_options.h2_idle_timeout = Some(options.client_keepalive);
@@ -97,6 +101,7 @@ where
             proxy: Arc::new(proxy),
             quota: options.max_per_client.map(Quota::new),
             options,
+            on_refusal,
             h2_options,
         }
     }
@@ -148,7 +153,7 @@ where
             let head = match self.read_head(&mut stream, &mut early).await {
                 Ok(Some(head)) => head,
                 Ok(None) => return,
-                Err(refusal) => return refuse(stream, &refusal).await,
+                Err(refusal) => return self.refuse(stream, &refusal, client.address).await,
             };
             let rest = early.split_off(head.length);
             gate.begin(head.body, rest);
@@ -159,7 +164,7 @@ where
                 let refusal = ApiError::invalid_request("the request head is malformed");
                 gate.open();
                 if let Some(stream) = into_stream(session) {
-                    refuse(stream, &refusal).await;
+                    self.refuse(stream, &refusal, client.address).await;
                 }
                 return;
             }
@@ -179,6 +184,14 @@ where
             };
             (stream, _) = reusable.into_parts();
             early = gate.take_ahead();
+        }
+    }
+
+    /// Answers a request that has no session, and closes.
+    async fn refuse(&self, mut stream: Stream, refusal: &ApiError, client: Option<SocketAddr>) {
+        (self.on_refusal)(refusal, client);
+        if stream.write_all(&to_wire(refusal)).await.is_ok() && stream.flush().await.is_ok() {
+            linger(stream).await;
         }
     }
 
@@ -224,14 +237,6 @@ where
             }
             _ = shutdown.wait_for(|down| *down) => false,
         }
-    }
-}
-
-/// Answers a request that has no session, and closes.
-async fn refuse(mut stream: Stream, refusal: &ApiError) {
-    log::info!("refused a request before routing: {refusal}");
-    if stream.write_all(&to_wire(refusal)).await.is_ok() && stream.flush().await.is_ok() {
-        linger(stream).await;
     }
 }
 
@@ -309,7 +314,8 @@ where
         let _counted = match self.quota.as_ref().zip(address) {
             Some((quota, address)) => {
                 let Some(counted) = quota.enter(address.ip()) else {
-                    refuse(stream, &ApiError::too_many_connections(quota.limit())).await;
+                    let refusal = ApiError::too_many_connections(quota.limit());
+                    self.refuse(stream, &refusal, Some(address)).await;
                     return None;
                 };
                 Some(counted)

@@ -103,7 +103,7 @@ pub const FIRST_TOKEN: Name = Name {
     name: "vllm_pingora_time_to_first_token_seconds",
     kind: "histogram",
     labels: &["route"],
-    help: "From the request head read to the first body byte of the answer sent, retries included",
+    help: "From the request head read to the first body byte of a successful answer sent, retries included",
     buckets: SECONDS,
 };
 /// The running version.

@@ -9,7 +9,6 @@
     clippy::cast_possible_truncation,
     clippy::cast_precision_loss,
     clippy::cast_sign_loss,
-    clippy::float_cmp,
     clippy::too_many_lines,
     missing_docs,
     missing_debug_implementations,

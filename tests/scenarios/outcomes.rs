@@ -421,3 +421,26 @@ async fn neither_keys_nor_prompts_are_logged() {
     let told = lines_with("s3cret");
     assert!(told.is_empty(), "{told:#?}");
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_request_refused_for_its_head_is_counted_and_logged_as_well() {
+    let engine = ScriptedEngine::start(ok("")).await;
+    let edge = edge(RETRIES).engines([&engine]).start().await;
+    let mut client = Client::connect(edge.addr()).await;
+    client
+        .send("POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Length: +4\r\n\r\n")
+        .await;
+    assert_eq!(client.read_response().await.status, 400);
+    let refused = [
+        ("outcome", "own_error"),
+        ("status", "400"),
+        ("route", "other"),
+    ];
+    assert_eq!(edge.metric("vllm_pingora_requests_total", &refused), 1.0);
+    let lines = lines_with("status=400 outcome=own_error reason=invalid_request attempts=-");
+    assert!(
+        lines.iter().any(|line| line.contains(" method=- ")),
+        "{lines:?}"
+    );
+    assert_eq!(engine.begun(), 0);
+}
