@@ -13,10 +13,13 @@
 //! - [`Edge`] is the application a listener serves.
 
 mod chunks;
+mod closing;
 mod connection;
 mod exchange;
+mod h2;
 pub mod head;
 mod quota;
+mod saved_body;
 mod session;
 mod stream;
 

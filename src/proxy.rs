@@ -11,14 +11,17 @@
 //! | `fail_to_proxy` | our own error, if nothing has been sent |
 //! | `logging` | the request is counted and logged, once |
 
+mod account;
 mod admit;
 mod attempt;
+mod authorize;
 mod connect;
 mod context;
 mod first_event;
 mod headers;
 mod respond;
 mod translate;
+mod verdict;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -27,30 +30,30 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use http::Version;
-use http::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderValue, TRANSFER_ENCODING};
+use http::header::{HeaderValue, TRANSFER_ENCODING};
 use pingora_core::modules::http::HttpModules;
 use pingora_core::upstreams::peer::HttpPeer;
 use pingora_core::{Error, ErrorType, Result};
 use pingora_http::{RequestHeader, ResponseHeader};
 use pingora_proxy::{FailToProxy, ProxyHttp, ProxyWarnLogContext, Session};
-use rand::RngExt;
 
 use crate::access_log;
 use crate::api_error::ApiError;
 use crate::config::{Secret, Settings};
 use crate::edge::Exchange;
 use crate::engines::{Catalog, Fleet};
-use crate::metrics::{Metrics, RequestEnd};
+use crate::metrics::Metrics;
 use crate::request::route::{Route, Routes};
-use crate::retry::{Next, Outcome, RetryConfig, StopReason};
+use crate::retry::{Outcome, RetryConfig};
 
+pub use account::on_refusal;
 use connect::EngineConnector;
 pub use context::Context;
-use context::{Decided, End};
+use context::End;
 use first_event::{FirstEvent, Verdict};
 use headers::{Credential, Forwarding};
-pub use respond::on_refusal;
 use translate::{Ended, Progress};
+use verdict::{ask_again, is_event_stream};
 
 /// The route label of requests that no route serves.
 const OTHER_ROUTE: &str = "other";
@@ -110,6 +113,11 @@ impl Router {
         })
     }
 
+    /// A key that no connection in the pool has.
+    fn next_fresh_group(&self) -> u64 {
+        u64::MAX - self.fresh.fetch_add(1, Ordering::Relaxed)
+    }
+
     fn credential(&self) -> Credential<'_> {
         match &self.engine_credential {
             Some(value) => Credential::Own(value),
@@ -117,72 +125,6 @@ impl Router {
             None => Credential::Nobodys,
         }
     }
-
-    /// The running attempt has ended; whether another one follows.
-    fn conclude(&self, ctx: &mut Context, outcome: Outcome, label: &'static str) -> bool {
-        self.end_attempt(ctx, label);
-        Self::follows(ctx, outcome)
-    }
-
-    /// The running attempt has answered with `status`; whether that answer is discarded, and
-    /// another attempt follows.
-    fn discards(&self, ctx: &mut Context, status: u16) -> bool {
-        if let Some(running) = ctx
-            .forward
-            .as_mut()
-            .and_then(|forward| forward.running.as_mut())
-        {
-            running.status = Some(status);
-        }
-        let discarded = Self::follows(ctx, Outcome::Status(status));
-        if discarded {
-            self.end_attempt(ctx, context::RETRYABLE_STATUS);
-        }
-        discarded
-    }
-
-    /// Asks the policy what follows an attempt, and takes note of the answer.
-    fn follows(ctx: &mut Context, outcome: Outcome) -> bool {
-        let Some(forward) = &mut ctx.forward else {
-            return false;
-        };
-        let draw = rand::rng().random::<f64>();
-        match forward.attempts.after(outcome, forward.pool.ids(), draw) {
-            Next::Retry { backoff, reason } => {
-                forward.decided = Some(Decided { reason, backoff });
-                // A head that looked final may have gone before; it decides nothing any more.
-                ctx.end = None;
-                true
-            }
-            Next::Stop(reason) => {
-                ctx.end = Some(match outcome {
-                    Outcome::Status(_) => End::Answered(reason),
-                    Outcome::Failed(failure) => End::OwnError(ctx.error_for(failure)),
-                    Outcome::Cut => End::Cut,
-                    Outcome::ClientGone => End::ClientGone,
-                });
-                false
-            }
-        }
-    }
-
-    fn end_attempt(&self, ctx: &mut Context, label: &'static str) {
-        if let Some(record) = ctx
-            .forward
-            .as_mut()
-            .and_then(|forward| forward.end_attempt(label))
-        {
-            self.metrics.attempt_ended(&record.engine, record.outcome);
-            ctx.attempts.push(record);
-        }
-    }
-}
-
-/// The error that makes Pingora drop an attempt's connection and call `upstream_peer` again.
-fn ask_again(status: u16) -> Box<Error> {
-    let mut error = Error::new_up(ErrorType::HTTPStatus(status));
-    error.set_retry(true);
-    error
 }
 
 #[async_trait]
@@ -484,79 +426,5 @@ impl ProxyHttp for Router {
         _context: ProxyWarnLogContext,
     ) -> bool {
         true
-    }
-}
-
-fn is_event_stream(response: &ResponseHeader) -> bool {
-    let stream = |value: &HeaderValue| value.as_bytes().starts_with(b"text/event-stream");
-    response.headers.get(CONTENT_TYPE).is_some_and(stream)
-        && !response.headers.contains_key(CONTENT_ENCODING)
-}
-
-impl Router {
-    /// Counts and logs a request at its end.
-    fn account(&self, session: &Session, error: Option<&Error>, ctx: &mut Context) {
-        let end = ctx.end.take().unwrap_or_else(|| match error {
-            None => End::Answered(StopReason::Answered),
-            Some(_) => End::OwnError(ApiError::internal()),
-        });
-        self.end_attempt(ctx, end.attempt_label());
-        let status = session
-            .response_written()
-            .map_or(0, |head| head.status.as_u16());
-        let model = ctx
-            .forward
-            .as_ref()
-            .map(|forward| Arc::clone(forward.pool.model()));
-        let model = model.as_deref().unwrap_or_default();
-        let received = ctx.exchange.received();
-        let first_byte = ctx
-            .exchange
-            .first_byte()
-            .map(|at| at.duration_since(received));
-        let total = received.elapsed();
-        self.metrics.request_ended(&RequestEnd {
-            route: &ctx.route,
-            model: if model.is_empty() { "unknown" } else { model },
-            outcome: end.outcome(),
-            status,
-            total,
-            first_byte,
-        });
-        let level = match end {
-            End::Answered(_) | End::Local | End::ClientGone => log::Level::Info,
-            End::OwnError(_) | End::Cut => log::Level::Warn,
-        };
-        if !log::log_enabled!(target: access_log::TARGET, level) {
-            return;
-        }
-        let attempts: Vec<_> = ctx
-            .attempts
-            .iter()
-            .map(context::AttemptRecord::entry)
-            .collect();
-        let request = session.req_header();
-        let entry = access_log::Entry {
-            request_id: &ctx.request_id,
-            client: ctx.exchange.client(),
-            method: request.method.as_str(),
-            path: request.uri.path(),
-            model,
-            stream: ctx.stream,
-            status,
-            outcome: end.outcome(),
-            reason: end.reason(),
-            attempts: &attempts,
-            backoff: ctx.backoff_total,
-            first_byte,
-            total,
-            bytes_in: session.body_bytes_read(),
-            bytes_out: session.body_bytes_sent(),
-        };
-        log::log!(target: access_log::TARGET, level, "{}", entry.line(self.access_log));
-    }
-
-    fn next_fresh_group(&self) -> u64 {
-        self.fresh.fetch_add(1, Ordering::Relaxed)
     }
 }

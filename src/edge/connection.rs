@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::BytesMut;
-use pingora_core::apps::{HttpServerApp, HttpServerOptions, ReusedHttpStream, ServerApp};
+use pingora_core::apps::{HttpServerApp as _, HttpServerOptions, ServerApp};
 use pingora_core::protocols::Stream;
 use pingora_core::protocols::http::ServerSession;
 use pingora_core::protocols::l4::stream::Stream as L4Stream;
@@ -18,7 +18,9 @@ use pingora_proxy::{HttpProxy, ProxyHttp};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::timeout;
 
+use super::closing::{linger, to_wire};
 use super::exchange::{Exchange, Patience};
+use super::h2::H2;
 use super::head::{self, Head};
 use super::quota::Quota;
 use super::session::ClientSession;
@@ -27,15 +29,6 @@ use crate::api_error::ApiError;
 
 /// What an HTTP/2 client with prior knowledge sends first (RFC 9113 section 3.4).
 const H2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-/// How long a connection that is being closed is still read from in all, so that the answer
-/// reaches a client which is still sending.
-const LINGER: Duration = Duration::from_secs(30);
-/// The longest silence of the client in that time.
-const LINGER_SILENCE: Duration = Duration::from_secs(5);
-
-/// Between the last byte of a response that was cut and the reset of its stream, which would
-/// overtake bytes that have not left for the client.
-const RESET_DELAY: Duration = Duration::from_millis(20);
 
 /// What a client's connection may do, and how requests on it are treated.
 #[derive(Clone, Debug)]
@@ -59,12 +52,12 @@ pub struct EdgeOptions {
 
 /// The other end of a connection.
 #[derive(Clone, Debug)]
-struct Client {
-    address: Option<SocketAddr>,
+pub(super) struct Client {
+    pub(super) address: Option<SocketAddr>,
     /// Its socket, where one request at a time uses it.
-    socket: Option<RawFd>,
+    pub(super) socket: Option<RawFd>,
     /// What lets its bytes through request by request.
-    gate: Option<Arc<Gate>>,
+    pub(super) gate: Option<Arc<Gate>>,
 }
 
 /// Is told of the requests that are refused before they have a session.
@@ -76,7 +69,7 @@ pub struct Edge<P> {
     quota: Option<Arc<Quota>>,
     options: EdgeOptions,
     on_refusal: OnRefusal,
-    h2_options: HttpServerOptions,
+    pub(super) h2_options: HttpServerOptions,
 }
 
 impl<P> std::fmt::Debug for Edge<P> {
@@ -108,7 +101,7 @@ where
 
     /// Serves one request whose head has been read, and returns its session, and whether the
     /// response was sent in full.
-    async fn serve(
+    pub(super) async fn serve(
         &self,
         mut session: ServerSession,
         client: &Client,
@@ -240,43 +233,6 @@ where
     }
 }
 
-fn to_wire(refusal: &ApiError) -> Vec<u8> {
-    use std::fmt::Write as _;
-
-    let body = refusal.body();
-    let status =
-        http::StatusCode::from_u16(refusal.status()).unwrap_or(http::StatusCode::BAD_REQUEST);
-    let mut head = format!(
-        "HTTP/1.1 {} {}\r\n",
-        status.as_str(),
-        status.canonical_reason().unwrap_or("")
-    );
-    if let Some(allow) = refusal.allow() {
-        let _ = write!(head, "allow: {allow}\r\n");
-    }
-    let _ = write!(
-        head,
-        "content-type: application/json\r\ncontent-length: {}\r\nconnection: close\r\n\r\n",
-        body.len()
-    );
-    let mut wire = head.into_bytes();
-    wire.extend_from_slice(&body);
-    wire
-}
-
-/// Closes our side and reads what the client still sends, since closing with unread bytes would
-/// reset the connection and take the answer away from it.
-async fn linger(mut stream: Stream) {
-    let drain = async {
-        let _ = stream.shutdown().await;
-        let mut sink = BytesMut::with_capacity(16 * 1024);
-        while let Ok(Ok(1..)) = timeout(LINGER_SILENCE, stream.read_buf(&mut sink)).await {
-            sink.clear();
-        }
-    };
-    let _ = timeout(LINGER, drain).await;
-}
-
 /// Whether the client may have gone on in another protocol.
 fn asks_for_websocket(request: &RequestHeader) -> bool {
     let websocket = |value: &http::HeaderValue| value.as_bytes().eq_ignore_ascii_case(b"websocket");
@@ -349,31 +305,5 @@ where
 
     async fn cleanup(&self) {
         self.proxy.http_cleanup().await;
-    }
-}
-
-/// The HTTP/2 side of an [`Edge`]: Pingora accepts the streams, each is served as a request.
-struct H2<P>(Arc<Edge<P>>, Client);
-
-#[async_trait]
-impl<P> HttpServerApp for H2<P>
-where
-    P: ProxyHttp + Send + Sync + 'static,
-    P::CTX: Send + Sync,
-{
-    async fn process_new_http(
-        self: &Arc<Self>,
-        session: ServerSession,
-        shutdown: &ShutdownWatch,
-    ) -> Option<ReusedHttpStream> {
-        if let Some((mut session, false)) = self.0.serve(session, &self.1, shutdown).await {
-            tokio::time::sleep(RESET_DELAY).await;
-            session.shutdown().await;
-        }
-        None
-    }
-
-    fn server_options(&self) -> Option<&HttpServerOptions> {
-        Some(&self.0.h2_options)
     }
 }

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use http::header::CONTENT_LENGTH;
 use http::{HeaderMap, Version};
 use pingora_core::protocols::Digest;
@@ -31,6 +31,7 @@ use pingora_http::{RequestHeader, ResponseHeader};
 use tokio::time::timeout;
 
 use super::Exchange;
+use super::saved_body::SavedBody;
 
 type MessageReader = Box<dyn futures::Stream<Item = Result<Bytes>> + Unpin + Send + Sync + 'static>;
 
@@ -145,55 +146,6 @@ impl Drop for ClientSession {
         if let Some(inner) = self.inner.take() {
             self.exchange.give_back(inner, self.complete);
         }
-    }
-}
-
-/// The request body as read so far.
-#[derive(Debug, Default)]
-enum SavedBody {
-    #[default]
-    Empty,
-    /// One read brought it; most prompts fit here, uncopied.
-    One(Bytes),
-    Many(BytesMut),
-    /// Complete, in one piece.
-    Whole(Bytes),
-}
-
-impl SavedBody {
-    fn push(&mut self, data: &Bytes) {
-        *self = match std::mem::take(self) {
-            Self::Empty => Self::One(data.clone()),
-            Self::One(first) | Self::Whole(first) => {
-                let mut all = BytesMut::with_capacity(2 * (first.len() + data.len()));
-                all.extend_from_slice(&first);
-                all.extend_from_slice(data);
-                Self::Many(all)
-            }
-            Self::Many(mut all) => {
-                all.extend_from_slice(data);
-                Self::Many(all)
-            }
-        };
-    }
-
-    fn end(&mut self) {
-        *self = match std::mem::take(self) {
-            Self::Empty => Self::Empty,
-            Self::One(body) | Self::Whole(body) => Self::Whole(body),
-            Self::Many(all) => Self::Whole(all.freeze()),
-        };
-    }
-
-    fn whole(&self) -> Option<&Bytes> {
-        match self {
-            Self::Whole(body) => Some(body),
-            _ => None,
-        }
-    }
-
-    fn is_empty(&self) -> bool {
-        matches!(self, Self::Empty)
     }
 }
 

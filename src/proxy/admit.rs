@@ -12,12 +12,11 @@ use percent_encoding::percent_decode_str;
 use pingora_core::{Error, ErrorType, Result};
 use pingora_http::RequestHeader;
 use pingora_proxy::Session;
-use subtle::ConstantTimeEq as _;
 
 use super::Router;
+use super::authorize::is_authorized;
 use super::context::{Context, End, Forward};
 use crate::api_error::ApiError;
-use crate::config::Secret;
 use crate::engines::{Lookup, Pool};
 use crate::request::body::{Format, Reading, Renamed, Unroutable, codings};
 use crate::request::coding::CodingError;
@@ -274,68 +273,4 @@ fn expects_continue(fields: &HeaderMap) -> bool {
     let continues =
         |value: &http::HeaderValue| value.as_bytes().eq_ignore_ascii_case(b"100-continue");
     fields.get(EXPECT).is_some_and(continues)
-}
-
-/// Whether a request carries one of `keys` as its bearer token; without keys everybody may.
-///
-/// The key is compared exactly, and in a time that does not depend on how much of it is right.
-fn is_authorized(keys: &[Secret], fields: &HeaderMap) -> bool {
-    if keys.is_empty() {
-        return true;
-    }
-    let mut given = fields.get_all(AUTHORIZATION).iter();
-    let (Some(value), None) = (given.next(), given.next()) else {
-        return false;
-    };
-    let value = value.as_bytes();
-    let Some((scheme, token)) = value.split_at_checked(b"Bearer ".len()) else {
-        return false;
-    };
-    // Every key is looked at, whichever fits.
-    let fits = keys.iter().fold(false, |fits, key| {
-        fits | bool::from(key.expose().as_bytes().ct_eq(token))
-    });
-    scheme.eq_ignore_ascii_case(b"Bearer ") && fits
-}
-
-#[cfg(test)]
-mod tests {
-    use http::HeaderValue;
-
-    use super::*;
-
-    fn authorized(values: &[&'static str]) -> bool {
-        let keys = ["one", "two-keys"].map(|key| Secret::try_new(key).unwrap());
-        let mut fields = HeaderMap::new();
-        for value in values {
-            fields.append(AUTHORIZATION, HeaderValue::from_static(value));
-        }
-        is_authorized(&keys, &fields)
-    }
-
-    #[test]
-    fn a_listed_key_opens() {
-        assert!(authorized(&["Bearer one"]));
-        assert!(authorized(&["bearer two-keys"]));
-        assert!(is_authorized(&[], &HeaderMap::new()));
-    }
-
-    #[test]
-    fn nothing_else_does() {
-        for values in [
-            &[][..],
-            &["one"],
-            &["Bearer"],
-            &["Bearer "],
-            &["Bearer on"],
-            &["Bearer onee"],
-            &["Bearer One"],
-            &["Bearer  one"],
-            &["Bearer one "],
-            &["Basic one"],
-            &["Bearer one", "Bearer one"],
-        ] {
-            assert!(!authorized(values), "{values:?}");
-        }
-    }
 }

@@ -86,7 +86,7 @@ impl Router {
         peer.options.idle_timeout = Some(self.engine_keepalive);
         if fresh {
             // No pooled connection has this key, and this one is not pooled.
-            peer.group_key = u64::MAX - self.next_fresh_group();
+            peer.group_key = self.next_fresh_group();
             peer.options.idle_timeout = Some(Duration::ZERO);
         }
         peer.options.custom_l4 = Some(Arc::new(EngineConnector {

@@ -1,7 +1,5 @@
 //! Writes the answers of our own.
 
-use std::time::Duration;
-
 use bytes::Bytes;
 use http::header::{
     ALLOW, CONTENT_LENGTH, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE,
@@ -11,48 +9,12 @@ use pingora_http::ResponseHeader;
 use pingora_proxy::Session;
 
 use super::context::{Context, End};
-use super::{OTHER_ROUTE, Router, headers};
-use crate::access_log;
+use super::{Router, headers};
 use crate::api_error::ApiError;
-use crate::edge::OnRefusal;
-use crate::metrics::{Metrics, RequestEnd};
 
 /// A request id of 128 random bits.
 pub(super) fn new_request_id(bits: u128) -> String {
     format!("{bits:032x}")
-}
-
-/// Counts and logs the requests that are refused before they get as far as a [`Router`].
-pub fn on_refusal(metrics: Metrics, format: access_log::Format) -> OnRefusal {
-    Box::new(move |refusal, client| {
-        let outcome = End::OwnError(refusal.clone()).outcome();
-        metrics.request_ended(&RequestEnd {
-            route: OTHER_ROUTE,
-            model: "unknown",
-            outcome,
-            status: refusal.status(),
-            total: Duration::ZERO,
-            first_byte: None,
-        });
-        let entry = access_log::Entry {
-            request_id: &new_request_id(rand::random()),
-            client,
-            method: "-",
-            path: "",
-            model: "",
-            stream: false,
-            status: refusal.status(),
-            outcome,
-            reason: refusal.code(),
-            attempts: &[],
-            backoff: Duration::ZERO,
-            first_byte: None,
-            total: Duration::ZERO,
-            bytes_in: 0,
-            bytes_out: 0,
-        };
-        log::warn!(target: access_log::TARGET, "{}", entry.line(format));
-    })
 }
 
 impl Router {

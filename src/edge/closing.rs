@@ -1,0 +1,54 @@
+//! How a connection ends when there is something to say.
+
+use std::time::Duration;
+
+use bytes::BytesMut;
+use pingora_core::protocols::Stream;
+use tokio::io::AsyncReadExt as _;
+use tokio::time::timeout;
+
+use crate::api_error::ApiError;
+
+/// How long a connection that is being closed is still read from in all, so that the answer
+/// reaches a client which is still sending.
+const LINGER: Duration = Duration::from_secs(30);
+/// The longest silence of the client in that time.
+const LINGER_SILENCE: Duration = Duration::from_secs(5);
+
+/// The bytes of an error on a connection that closes after it.
+pub(super) fn to_wire(refusal: &ApiError) -> Vec<u8> {
+    use std::fmt::Write as _;
+
+    let body = refusal.body();
+    let status =
+        http::StatusCode::from_u16(refusal.status()).unwrap_or(http::StatusCode::BAD_REQUEST);
+    let mut head = format!(
+        "HTTP/1.1 {} {}\r\n",
+        status.as_str(),
+        status.canonical_reason().unwrap_or("")
+    );
+    if let Some(allow) = refusal.allow() {
+        let _ = write!(head, "allow: {allow}\r\n");
+    }
+    let _ = write!(
+        head,
+        "content-type: application/json\r\ncontent-length: {}\r\nconnection: close\r\n\r\n",
+        body.len()
+    );
+    let mut wire = head.into_bytes();
+    wire.extend_from_slice(&body);
+    wire
+}
+
+/// Closes our side and reads what the client still sends, since closing with unread bytes would
+/// reset the connection and take the answer away from it.
+pub(super) async fn linger(mut stream: Stream) {
+    let drain = async {
+        stream.shutdown().await;
+        let mut sink = BytesMut::with_capacity(16 * 1024);
+        while let Ok(Ok(1..)) = timeout(LINGER_SILENCE, stream.read_buf(&mut sink)).await {
+            sink.clear();
+        }
+    };
+    let _ = timeout(LINGER, drain).await;
+}

@@ -1,0 +1,42 @@
+//! HTTP/2 with prior knowledge: Pingora accepts the streams, each is served as a request.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use pingora_core::apps::{HttpServerApp, HttpServerOptions, ReusedHttpStream};
+use pingora_core::protocols::http::ServerSession;
+use pingora_core::server::ShutdownWatch;
+use pingora_proxy::ProxyHttp;
+
+use super::connection::{Client, Edge};
+
+/// Between the last byte of a response that was cut and the reset of its stream, which would
+/// overtake bytes that have not left for the client.
+const RESET_DELAY: Duration = Duration::from_millis(20);
+
+/// The HTTP/2 side of an [`Edge`]: Pingora accepts the streams, each is served as a request.
+pub(super) struct H2<P>(pub(super) Arc<Edge<P>>, pub(super) Client);
+
+#[async_trait]
+impl<P> HttpServerApp for H2<P>
+where
+    P: ProxyHttp + Send + Sync + 'static,
+    P::CTX: Send + Sync,
+{
+    async fn process_new_http(
+        self: &Arc<Self>,
+        session: ServerSession,
+        shutdown: &ShutdownWatch,
+    ) -> Option<ReusedHttpStream> {
+        if let Some((mut session, false)) = self.0.serve(session, &self.1, shutdown).await {
+            tokio::time::sleep(RESET_DELAY).await;
+            session.shutdown().await;
+        }
+        None
+    }
+
+    fn server_options(&self) -> Option<&HttpServerOptions> {
+        Some(&self.0.h2_options)
+    }
+}

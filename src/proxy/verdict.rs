@@ -1,0 +1,90 @@
+//! What follows an attempt: asks the retry policy, and takes note of its answer.
+
+use http::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderValue};
+use pingora_core::{Error, ErrorType};
+use pingora_http::ResponseHeader;
+use rand::RngExt as _;
+
+use super::Router;
+use super::context::{self, Context, Decided, End};
+use crate::retry::{Next, Outcome};
+
+impl Router {
+    /// The running attempt has ended; whether another one follows.
+    pub(super) fn conclude(
+        &self,
+        ctx: &mut Context,
+        outcome: Outcome,
+        label: &'static str,
+    ) -> bool {
+        self.end_attempt(ctx, label);
+        Self::follows(ctx, outcome)
+    }
+
+    /// The running attempt has answered with `status`; whether that answer is discarded, and
+    /// another attempt follows.
+    pub(super) fn discards(&self, ctx: &mut Context, status: u16) -> bool {
+        if let Some(running) = ctx
+            .forward
+            .as_mut()
+            .and_then(|forward| forward.running.as_mut())
+        {
+            running.status = Some(status);
+        }
+        let discarded = Self::follows(ctx, Outcome::Status(status));
+        if discarded {
+            self.end_attempt(ctx, context::RETRYABLE_STATUS);
+        }
+        discarded
+    }
+
+    /// Asks the policy what follows an attempt, and takes note of the answer.
+    fn follows(ctx: &mut Context, outcome: Outcome) -> bool {
+        let Some(forward) = &mut ctx.forward else {
+            return false;
+        };
+        let draw = rand::rng().random::<f64>();
+        match forward.attempts.after(outcome, forward.pool.ids(), draw) {
+            Next::Retry { backoff, reason } => {
+                forward.decided = Some(Decided { reason, backoff });
+                // A head that looked final may have gone before; it decides nothing any more.
+                ctx.end = None;
+                true
+            }
+            Next::Stop(reason) => {
+                ctx.end = Some(match outcome {
+                    Outcome::Status(_) => End::Answered(reason),
+                    Outcome::Failed(failure) => End::OwnError(ctx.error_for(failure)),
+                    Outcome::Cut => End::Cut,
+                    Outcome::ClientGone => End::ClientGone,
+                });
+                false
+            }
+        }
+    }
+
+    pub(super) fn end_attempt(&self, ctx: &mut Context, label: &'static str) {
+        if let Some(record) = ctx
+            .forward
+            .as_mut()
+            .and_then(|forward| forward.end_attempt(label))
+        {
+            self.metrics.attempt_ended(&record.engine, record.outcome);
+            ctx.attempts.push(record);
+        }
+    }
+}
+
+/// The error that makes Pingora drop an attempt's connection and call `upstream_peer` again.
+pub(super) fn ask_again(status: u16) -> Box<Error> {
+    let mut error = Error::new_up(ErrorType::HTTPStatus(status));
+    error.set_retry(true);
+    error
+}
+
+/// Whether the response is a stream whose events can be read.
+pub(super) fn is_event_stream(response: &ResponseHeader) -> bool {
+    let stream = |value: &HeaderValue| value.as_bytes().starts_with(b"text/event-stream");
+    response.headers.get(CONTENT_TYPE).is_some_and(stream)
+        && !response.headers.contains_key(CONTENT_ENCODING)
+}
