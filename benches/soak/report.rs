@@ -1,0 +1,221 @@
+//! The figures of a run: what they must be, and how they are told.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use super::clients::World;
+use super::metrics::Metrics;
+use super::options::Options;
+use super::process::Look;
+use super::tally::Tally;
+use super::watch::{self, Sample};
+
+/// Attempts of these outcomes never reached an engine.
+const NOT_SENT: [&str; 2] = ["connect", "connect_timeout"];
+/// Attempts of these outcomes have a response head, so an engine received them.
+const ANSWERED: [&str; 4] = ["answered", "retryable_status", "cut", "closed_after_head"];
+
+/// The figures of a run.
+#[derive(Clone, Debug)]
+pub struct Figures {
+    /// What was asked for.
+    pub options: Options,
+    /// How long there was traffic.
+    pub traffic: Duration,
+    /// Requests the router counted in that time.
+    pub requests: f64,
+    /// Processor time of the router in that time.
+    pub cpu_seconds: f64,
+    /// The router before the traffic.
+    pub idle: Look,
+    /// The router after it.
+    pub end: Look,
+    /// Requests the engines received in all.
+    pub received: u64,
+    /// What was seen each second.
+    pub samples: Vec<Sample>,
+    /// The router's figures at the end.
+    pub metrics: Metrics,
+}
+
+impl Figures {
+    /// Until when memory may grow freely.
+    fn warm(&self) -> Duration {
+        (self.traffic / 10).min(Duration::from_secs(120))
+    }
+
+    /// Memory after the warm-up, and at the end of the traffic.
+    fn memory(&self) -> (f64, f64) {
+        let warm = self.warm();
+        let first = watch::median_rss(&self.samples, warm, 2 * warm);
+        let last = watch::median_rss(
+            &self.samples,
+            self.traffic.saturating_sub(warm),
+            Duration::MAX,
+        );
+        (first, last)
+    }
+
+    /// At least and at most how many requests the engines can have received.
+    fn sent(&self) -> (f64, f64) {
+        let outcomes = self.metrics.by("attempts_total", "outcome");
+        let sum = |of: &[&str]| -> f64 { of.iter().filter_map(|it| outcomes.get(*it)).sum() };
+        let stale = self.metrics.sum("stale_connections_total");
+        let all = self.metrics.sum("attempts_total");
+        (sum(&ANSWERED), all - sum(&NOT_SENT) + stale)
+    }
+
+    /// Takes note of every figure that must not be.
+    pub fn check(&self, tally: &Tally) {
+        let (first, last) = self.memory();
+        if last > first * 1.2 + 16.0 {
+            tally.wrong(format!("memory grew from {first:.0} to {last:.0} MiB"));
+        }
+        let (least, most) = self.sent();
+        let received = self.received as f64;
+        if !(least..=most).contains(&received) {
+            tally.wrong(format!(
+                "engines received {received} requests; from {least} to {most} were sent"
+            ));
+        }
+        let answered = self.metrics.sum("requests_total");
+        if answered < 1.0 {
+            tally.wrong("the router counted no request".to_owned());
+        }
+    }
+}
+
+/// Prints the report.
+pub fn print(figures: &Figures, world: &World) {
+    let mut text = String::new();
+    let _ = write(&mut text, figures, world);
+    println!("{text}");
+}
+
+fn write(out: &mut String, figures: &Figures, world: &World) -> std::fmt::Result {
+    let Figures {
+        options, idle, end, ..
+    } = figures;
+    let metrics = &figures.metrics;
+    let seconds = figures.traffic.as_secs_f64();
+    let peak = |of: fn(&Sample) -> f64| figures.samples.iter().map(of).fold(0.0, f64::max);
+    let (first, last) = figures.memory();
+    let (least, most) = figures.sent();
+    let (kept, new) = world.tally.connections();
+    let (faults, told) = world.tally.faults();
+    let (errors, error_samples) = world.log.errors();
+    writeln!(
+        out,
+        "## Soak: {seconds:.0} s, {} clients, seed {}\n\n| | |\n|---|---|",
+        options.concurrency, options.seed
+    )?;
+    let mut row = |name: &str, value: String| writeln!(out, "| {name} | {value} |");
+    row(
+        "verdict",
+        if faults == 0 {
+            "good".into()
+        } else {
+            format!("**{faults} faults**")
+        },
+    )?;
+    row(
+        "requests sent by clients",
+        world.tally.requests().to_string(),
+    )?;
+    row(
+        "requests counted",
+        format!(
+            "{:.0}, {:.0} per second",
+            figures.requests,
+            figures.requests / seconds
+        ),
+    )?;
+    row("by outcome", list(&metrics.by("requests_total", "outcome")))?;
+    row("attempts", list(&metrics.by("attempts_total", "outcome")))?;
+    row(
+        "received by engines",
+        format!(
+            "{}; from {least:.0} to {most:.0} were sent",
+            figures.received
+        ),
+    )?;
+    row("retries", list(&metrics.by("retries_total", "reason")))?;
+    row(
+        "stale engine connections",
+        format!("{:.0}", metrics.sum("stale_connections_total")),
+    )?;
+    row(
+        "client connections",
+        format!("{kept} requests on kept ones, {new} on new ones (ordinary requests)"),
+    )?;
+    row(
+        "processor time",
+        format!(
+            "{:.0} µs per request, {:.0} % of one core",
+            1e6 * figures.cpu_seconds / figures.requests.max(1.0),
+            100.0 * figures.cpu_seconds / seconds
+        ),
+    )?;
+    row(
+        "memory",
+        format!(
+            "idle {:.0} MiB, after warm-up {first:.0}, at the end {last:.0}, peak {:.0}, cooled {:.0}; {:+.0} MiB per hour",
+            idle.rss_mib,
+            peak(|it| it.process.rss_mib),
+            end.rss_mib,
+            watch::slope(&figures.samples, figures.warm())
+        ),
+    )?;
+    row(
+        "descriptors",
+        format!(
+            "idle {}, peak {:.0}, cooled {}",
+            idle.descriptors,
+            peak(|it| it.process.descriptors as f64),
+            end.descriptors
+        ),
+    )?;
+    row(
+        "threads",
+        format!(
+            "idle {}, peak {:.0}, cooled {}",
+            idle.threads,
+            peak(|it| it.process.threads as f64),
+            end.threads
+        ),
+    )?;
+    row(
+        "requests in flight",
+        format!(
+            "peak {:.0}, cooled {:?}",
+            peak(|it| it.in_flight),
+            metrics.in_flight()
+        ),
+    )?;
+    row("error lines in the log", errors.to_string())?;
+    writeln!(out, "\n| requests | results |\n|---|---|")?;
+    for (kind, results) in world.tally.results() {
+        let results = results
+            .iter()
+            .map(|(result, count)| (result.clone(), *count as f64));
+        writeln!(out, "| {kind} | {} |", list(&results.collect()))?;
+    }
+    for line in error_samples {
+        writeln!(out, "\nAn error line: `{line}`")?;
+    }
+    if faults > 0 {
+        writeln!(out, "\n{faults} faults with seed {}:\n", options.seed)?;
+        for fault in told {
+            writeln!(out, "- {fault}")?;
+        }
+    }
+    Ok(())
+}
+
+fn list(counts: &BTreeMap<String, f64>) -> String {
+    let parts = counts
+        .iter()
+        .map(|(name, count)| format!("{name} {count:.0}"));
+    parts.collect::<Vec<_>>().join(", ")
+}
