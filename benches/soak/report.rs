@@ -21,7 +21,9 @@ const ANSWERED: [&str; 4] = ["answered", "retryable_status", "cut", "closed_afte
 pub struct Figures {
     /// What was asked for.
     pub options: Options,
-    /// How long there was traffic.
+    /// How long clients went on to new requests.
+    pub loaded: Duration,
+    /// How long there was traffic, the last answers included.
     pub traffic: Duration,
     /// Requests the router counted in that time.
     pub requests: f64,
@@ -42,18 +44,14 @@ pub struct Figures {
 impl Figures {
     /// Until when memory may grow freely.
     fn warm(&self) -> Duration {
-        (self.traffic / 10).min(Duration::from_secs(120))
+        (self.loaded / 10).min(Duration::from_secs(120))
     }
 
     /// Memory after the warm-up, and at the end of the traffic.
     fn memory(&self) -> (f64, f64) {
         let warm = self.warm();
         let first = watch::median_rss(&self.samples, warm, 2 * warm);
-        let last = watch::median_rss(
-            &self.samples,
-            self.traffic.saturating_sub(warm),
-            Duration::MAX,
-        );
+        let last = watch::median_rss(&self.samples, self.loaded.saturating_sub(warm), self.loaded);
         (first, last)
     }
 
@@ -166,6 +164,10 @@ fn write(out: &mut String, figures: &Figures, world: &World) -> std::fmt::Result
             end.rss_mib,
             watch::slope(&figures.samples, figures.warm())
         ),
+    )?;
+    row(
+        "memory by tenth of the time",
+        watch::tenths(&figures.samples, figures.loaded),
     )?;
     row(
         "descriptors",

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use rand::SeedableRng as _;
 use rand::rngs::StdRng;
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
@@ -19,7 +20,7 @@ use super::process::{self, Look};
 use super::report::{self, Figures};
 use super::router::Router;
 use super::tally::Tally;
-use super::watch::{self, Sample};
+use super::watch::{Sample, watch_router};
 
 /// What requests on a calm fleet are counted under.
 const CALM: &str = "calm fleet";
@@ -34,7 +35,35 @@ const COOLING: Duration = Duration::from_secs(45);
 const UNUSED: Duration = Duration::from_secs(6);
 
 /// Runs the soak test and prints its report.
+///
+/// The first interrupt ends the traffic early, the second one everything; the router is a child
+/// that ends with this.
 pub async fn run(options: &Options) -> ExitCode {
+    let (count, interrupts) = watch::channel(0_u32);
+    let (mut interrupt, mut terminate) = (
+        signal(SignalKind::interrupt()).expect("a signal handler"),
+        signal(SignalKind::terminate()).expect("a signal handler"),
+    );
+    tokio::spawn(async move {
+        loop {
+            tokio::select! {
+                _ = interrupt.recv() => {}
+                _ = terminate.recv() => {}
+            }
+            count.send_modify(|count| *count += 1);
+        }
+    });
+    let mut twice = interrupts.clone();
+    tokio::select! {
+        code = whole(options, interrupts) => code,
+        _ = twice.wait_for(|count| *count > 1) => {
+            eprintln!("soak: interrupted twice, no report");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn whole(options: &Options, interrupts: watch::Receiver<u32>) -> ExitCode {
     let mut rng = StdRng::seed_from_u64(options.seed);
     let mut seats = Vec::new();
     for n in 0..ENGINES {
@@ -54,7 +83,7 @@ pub async fn run(options: &Options) -> ExitCode {
     let before = Metrics::read(router.admin).await.unwrap_or_default();
 
     let start = Instant::now();
-    let samples = storm(options, &world, &seats, &mut router, start).await;
+    let (samples, loaded) = storm(options, &world, &seats, &router, interrupts).await;
     let traffic = start.elapsed();
     let busy = process::look(router.pid).unwrap_or_default();
     let after = Metrics::read(router.admin).await.unwrap_or_default();
@@ -69,6 +98,7 @@ pub async fn run(options: &Options) -> ExitCode {
     let last = Metrics::read(router.admin).await.unwrap_or_default();
     let figures = Figures {
         options: *options,
+        loaded,
         traffic,
         requests: after.sum("requests_total") - before.sum("requests_total"),
         cpu_seconds: busy.cpu_seconds - idle.cpu_seconds,
@@ -95,14 +125,16 @@ pub async fn run(options: &Options) -> ExitCode {
     }
 }
 
-/// Lets clients and engines loose, and gives the samples taken meanwhile.
+/// Lets clients and engines loose; gives the samples taken meanwhile, and after how long the
+/// clients were told to stop.
 async fn storm(
     options: &Options,
     world: &Arc<World>,
     seats: &[Arc<Seat>],
-    router: &mut Router,
-    start: Instant,
-) -> Vec<Sample> {
+    router: &Router,
+    mut interrupts: watch::Receiver<u32>,
+) -> (Vec<Sample>, Duration) {
+    let start = Instant::now();
     let (all_stop, stop) = Stop::new();
     let (calm_down, calm) = Stop::new();
     let mut moods = JoinSet::new();
@@ -118,7 +150,7 @@ async fn storm(
     }
     let samples = Arc::new(Mutex::new(Vec::new()));
     let keep = Arc::clone(&samples);
-    let mut watcher = tokio::spawn(watch::watch(router.pid, router.admin, start, move |it| {
+    let mut watcher = tokio::spawn(watch_router(router.pid, router.admin, start, move |it| {
         let mut samples = keep.lock().expect("no panic");
         samples.push(it);
         if samples.len() % 60 == 0 {
@@ -131,16 +163,12 @@ async fn storm(
             );
         }
     }));
-    let (mut interrupt, mut terminate) = (
-        signal(SignalKind::interrupt()).expect("a signal handler"),
-        signal(SignalKind::terminate()).expect("a signal handler"),
-    );
     tokio::select! {
         () = sleep(options.traffic) => {}
-        _ = interrupt.recv() => eprintln!("soak: interrupted, ending early"),
-        _ = terminate.recv() => eprintln!("soak: told to stop, ending early"),
+        _ = interrupts.wait_for(|count| *count > 0) => eprintln!("soak: interrupted, ending early"),
         ended = &mut watcher => world.tally.wrong(ended.unwrap_or_else(|e| e.to_string())),
     }
+    let loaded = start.elapsed();
     let _ = all_stop.send(true);
     let last = timeout(LAST_REQUESTS, async {
         while let Some(ended) = clients.join_next().await {
@@ -165,7 +193,7 @@ async fn storm(
     }
     watcher.abort();
     let samples = samples.lock().expect("no panic");
-    samples.clone()
+    (samples.clone(), loaded)
 }
 
 /// Requests of several kinds over engines that answer well.

@@ -20,7 +20,7 @@ pub struct Sample {
 }
 
 /// Takes a sample per second and gives each to `keep`; ends when the router cannot be looked at.
-pub async fn watch(
+pub async fn watch_router(
     pid: u32,
     admin: SocketAddr,
     start: Instant,
@@ -57,6 +57,14 @@ pub fn median_rss(samples: &[Sample], from: Duration, to: Duration) -> f64 {
     let mut sizes: Vec<f64> = within.map(|it| it.process.rss_mib).collect();
     sizes.sort_by(f64::total_cmp);
     sizes.get(sizes.len() / 2).copied().unwrap_or(0.0)
+}
+
+/// The median memory of each tenth of this time, in whole MiB.
+pub fn tenths(samples: &[Sample], loaded: Duration) -> String {
+    let tenth = loaded / 10;
+    let medians = (0..10).map(|n| median_rss(samples, n * tenth, (n + 1) * tenth));
+    let texts: Vec<String> = medians.map(|median| format!("{median:.0}")).collect();
+    texts.join(", ")
 }
 
 /// How fast memory grew after `from`, in MiB per hour, by least squares.
