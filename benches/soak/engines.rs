@@ -1,7 +1,8 @@
 //! The simulated engines, and the moods they are in.
 
+use std::collections::VecDeque;
 use std::net::TcpListener;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::Duration;
 
 use rand::RngExt as _;
@@ -20,8 +21,17 @@ pub const ENGINES: usize = 5;
 pub struct Seat {
     config: SimulatorConfig,
     running: Mutex<Option<RunningSimulator>>,
-    /// Everyone who ever listened here.
-    controls: Mutex<Vec<Control>>,
+    /// Who listens here, and who did.
+    served: Mutex<Served>,
+}
+
+/// The engines of one seat, one after the other.
+#[derive(Debug, Default)]
+struct Served {
+    /// What those received that are long gone.
+    received: u64,
+    /// The last ones; a connection of an engine that was stopped may end a little later.
+    controls: VecDeque<Control>,
 }
 
 impl Seat {
@@ -38,7 +48,7 @@ impl Seat {
                 ..SimulatorConfig::default()
             },
             running: Mutex::new(None),
-            controls: Mutex::new(Vec::new()),
+            served: Mutex::default(),
         };
         seat.open().await;
         seat.change(&calm());
@@ -54,8 +64,9 @@ impl Seat {
 
     /// How many requests were received here.
     pub fn received(&self) -> u64 {
-        let controls = self.controls.lock().unwrap_or_else(PoisonError::into_inner);
-        controls.iter().map(|it| it.counts().received).sum()
+        let served = self.served.lock().expect("no panic");
+        let last = served.controls.iter().map(|it| it.counts().received);
+        served.received + last.sum::<u64>()
     }
 
     /// Changes its mood all the time, until the traffic stops; then it is calm.
@@ -86,6 +97,16 @@ impl Seat {
         self.running.lock().expect("no panic").take();
     }
 
+    fn serve(&self, control: Control) {
+        let mut served = self.served.lock().expect("no panic");
+        served.controls.push_back(control);
+        if served.controls.len() > 3
+            && let Some(gone) = served.controls.pop_front()
+        {
+            served.received += gone.counts().received;
+        }
+    }
+
     async fn open(&self) {
         let simulator = loop {
             match Simulator::bind(self.config.clone()).await {
@@ -94,8 +115,7 @@ impl Seat {
                 Err(_) => sleep(Duration::from_millis(10)).await,
             }
         };
-        let controls = simulator.control();
-        self.controls.lock().expect("no panic").push(controls);
+        self.serve(simulator.control());
         *self.running.lock().expect("no panic") = Some(simulator.spawn());
     }
 }

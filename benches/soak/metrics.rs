@@ -31,13 +31,12 @@ impl Metrics {
 
     /// The series of this name: labels, value.
     fn series<'a>(&'a self, name: &'a str) -> impl Iterator<Item = (&'a str, f64)> {
-        let series = self.0.lines().filter_map(move |line| {
+        self.0.lines().filter_map(move |line| {
             let rest = line.strip_prefix("vllm_pingora_")?.strip_prefix(name)?;
             let (labels, value) = rest.rsplit_once(' ')?;
             (labels.is_empty() || labels.starts_with('{')).then_some(())?;
             Some((labels, value.parse().ok()?))
-        });
-        series
+        })
     }
 
     /// The sum of all series of this name.

@@ -66,9 +66,9 @@ impl Figures {
 
     /// Takes note of every figure that must not be.
     pub fn check(&self, tally: &Tally) {
-        let (first, last) = self.memory();
-        if last > first * 1.2 + 16.0 {
-            tally.wrong(format!("memory grew from {first:.0} to {last:.0} MiB"));
+        let (warm, late) = self.memory();
+        if late > warm * 1.2 + 16.0 {
+            tally.wrong(format!("memory grew from {warm:.0} to {late:.0} MiB"));
         }
         let (least, most) = self.sent();
         let received = self.received as f64;
@@ -87,115 +87,30 @@ impl Figures {
 /// Prints the report.
 pub fn print(figures: &Figures, world: &World) {
     let mut text = String::new();
+    // Writing to a string cannot fail.
     let _ = write(&mut text, figures, world);
     println!("{text}");
 }
 
 fn write(out: &mut String, figures: &Figures, world: &World) -> std::fmt::Result {
-    let Figures {
-        options, idle, end, ..
-    } = figures;
-    let metrics = &figures.metrics;
-    let seconds = figures.traffic.as_secs_f64();
-    let peak = |of: fn(&Sample) -> f64| figures.samples.iter().map(of).fold(0.0, f64::max);
-    let (first, last) = figures.memory();
-    let (least, most) = figures.sent();
-    let (kept, new) = world.tally.connections();
     let (faults, told) = world.tally.faults();
-    let (errors, error_samples) = world.log.errors();
+    let options = &figures.options;
     writeln!(
         out,
-        "## Soak: {seconds:.0} s, {} clients, seed {}\n\n| | |\n|---|---|",
-        options.concurrency, options.seed
+        "## Soak: {:.0} s, {} clients, seed {}\n\n| figure | value |\n|---|---|",
+        figures.loaded.as_secs_f64(),
+        options.concurrency,
+        options.seed
     )?;
-    let mut row = |name: &str, value: String| writeln!(out, "| {name} | {value} |");
-    row(
-        "verdict",
-        if faults == 0 {
-            "good".into()
-        } else {
-            format!("**{faults} faults**")
-        },
-    )?;
-    row(
-        "requests sent by clients",
-        world.tally.requests().to_string(),
-    )?;
-    row(
-        "requests counted",
-        format!(
-            "{:.0}, {:.0} per second",
-            figures.requests,
-            figures.requests / seconds
-        ),
-    )?;
-    row("by outcome", list(&metrics.by("requests_total", "outcome")))?;
-    row("attempts", list(&metrics.by("attempts_total", "outcome")))?;
-    row(
-        "received by engines",
-        format!(
-            "{}; from {least:.0} to {most:.0} were sent",
-            figures.received
-        ),
-    )?;
-    row("retries", list(&metrics.by("retries_total", "reason")))?;
-    row(
-        "stale engine connections",
-        format!("{:.0}", metrics.sum("stale_connections_total")),
-    )?;
-    row(
-        "client connections",
-        format!("{kept} requests on kept ones, {new} on new ones (ordinary requests)"),
-    )?;
-    row(
-        "processor time",
-        format!(
-            "{:.0} µs per request, {:.0} % of one core",
-            1e6 * figures.cpu_seconds / figures.requests.max(1.0),
-            100.0 * figures.cpu_seconds / seconds
-        ),
-    )?;
-    row(
-        "memory",
-        format!(
-            "idle {:.0} MiB, after warm-up {first:.0}, at the end {last:.0}, peak {:.0}, cooled {:.0}; {:+.0} MiB per hour",
-            idle.rss_mib,
-            peak(|it| it.process.rss_mib),
-            end.rss_mib,
-            watch::slope(&figures.samples, figures.warm())
-        ),
-    )?;
-    row(
-        "memory by tenth of the time",
-        watch::tenths(&figures.samples, figures.loaded),
-    )?;
-    row(
-        "descriptors",
-        format!(
-            "idle {}, peak {:.0}, cooled {}",
-            idle.descriptors,
-            peak(|it| it.process.descriptors as f64),
-            end.descriptors
-        ),
-    )?;
-    row(
-        "threads",
-        format!(
-            "idle {}, peak {:.0}, cooled {}",
-            idle.threads,
-            peak(|it| it.process.threads as f64),
-            end.threads
-        ),
-    )?;
-    row(
-        "requests in flight",
-        format!(
-            "peak {:.0}, cooled {:?}",
-            peak(|it| it.in_flight),
-            metrics.in_flight()
-        ),
-    )?;
-    row("error lines in the log", errors.to_string())?;
+    let verdict = match faults {
+        0 => "good".to_owned(),
+        count => format!("**{count} faults**"),
+    };
+    writeln!(out, "| verdict | {verdict} |")?;
+    let rows = traffic(figures, world).into_iter().chain(process(figures));
+    for (name, value) in rows {
+        writeln!(out, "| {name} | {value} |")?;
+    }
     writeln!(out, "\n| requests | results |\n|---|---|")?;
     for (kind, results) in world.tally.results() {
         let results = results
@@ -203,8 +118,15 @@ fn write(out: &mut String, figures: &Figures, world: &World) -> std::fmt::Result
             .map(|(result, count)| (result.clone(), *count as f64));
         writeln!(out, "| {kind} | {} |", list(&results.collect()))?;
     }
-    for line in error_samples {
-        writeln!(out, "\nAn error line: `{line}`")?;
+    let (errors, samples) = world.log.errors();
+    if errors > 0 {
+        writeln!(
+            out,
+            "\n{errors} error lines in the router's log, such as:\n"
+        )?;
+        for line in samples {
+            writeln!(out, "- `{line}`")?;
+        }
     }
     if faults > 0 {
         writeln!(out, "\n{faults} faults with seed {}:\n", options.seed)?;
@@ -213,6 +135,103 @@ fn write(out: &mut String, figures: &Figures, world: &World) -> std::fmt::Result
         }
     }
     Ok(())
+}
+
+type Row = (&'static str, String);
+
+/// What was asked and what came of it.
+fn traffic(figures: &Figures, world: &World) -> Vec<Row> {
+    let metrics = &figures.metrics;
+    let (kept, new) = world.tally.connections();
+    let (least, most) = figures.sent();
+    let seconds = figures.traffic.as_secs_f64();
+    let requests = figures.requests;
+    vec![
+        ("sent by clients", world.tally.requests().to_string()),
+        (
+            "counted by the router",
+            format!("{requests:.0}, {:.0} per second", requests / seconds),
+        ),
+        ("by outcome", list(&metrics.by("requests_total", "outcome"))),
+        ("attempts", list(&metrics.by("attempts_total", "outcome"))),
+        ("retries", list(&metrics.by("retries_total", "reason"))),
+        (
+            "received by engines",
+            format!(
+                "{}; from {least:.0} to {most:.0} were sent",
+                figures.received
+            ),
+        ),
+        (
+            "stale engine connections",
+            format!("{:.0}", metrics.sum("stale_connections_total")),
+        ),
+        (
+            "client connections",
+            format!("{kept} ordinary requests on kept ones, {new} on new ones"),
+        ),
+    ]
+}
+
+/// What the process took.
+fn process(figures: &Figures) -> Vec<Row> {
+    let Figures {
+        samples, idle, end, ..
+    } = figures;
+    let peak = |of: fn(&Sample) -> f64| samples.iter().map(of).fold(0.0, f64::max);
+    let (first, last) = figures.memory();
+    let cpu = figures.cpu_seconds;
+    vec![
+        (
+            "processor time",
+            format!(
+                "{:.0} µs per request, {:.0} % of one core",
+                1e6 * cpu / figures.requests.max(1.0),
+                100.0 * cpu / figures.traffic.as_secs_f64()
+            ),
+        ),
+        (
+            "memory in MiB",
+            format!(
+                "idle {:.0}, warm {first:.0}, at the end {last:.0}, peak {:.0}, cooled {:.0}; \
+                 {:+.1} per minute",
+                idle.rss_mib,
+                peak(|it| it.process.rss_mib),
+                end.rss_mib,
+                watch::slope(samples, figures.warm())
+            ),
+        ),
+        (
+            "memory by tenth of the time",
+            watch::tenths(samples, figures.loaded),
+        ),
+        (
+            "descriptors",
+            format!(
+                "idle {}, peak {:.0}, cooled {}",
+                idle.descriptors,
+                peak(|it| it.process.descriptors as f64),
+                end.descriptors
+            ),
+        ),
+        (
+            "threads",
+            format!(
+                "idle {}, peak {:.0}, cooled {}",
+                idle.threads,
+                peak(|it| it.process.threads as f64),
+                end.threads
+            ),
+        ),
+        (
+            "requests in flight",
+            format!(
+                "peak {:.0}, cooled {:.0}",
+                peak(|it| it.in_flight),
+                figures.metrics.in_flight().0
+            ),
+        ),
+    ]
 }
 
 fn list(counts: &BTreeMap<String, f64>) -> String {

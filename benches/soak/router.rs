@@ -97,9 +97,8 @@ impl Router {
         let (tell, listening) = oneshot::channel();
         let stderr = child.stderr.take().expect("piped");
         tokio::spawn(listen_to(stderr, Arc::clone(&log), tell));
-        let (public, admin) = match timeout(Duration::from_secs(20), listening).await {
-            Ok(Ok(addresses)) => addresses,
-            _ => panic!("the router does not listen: {:?}", log.last(20)),
+        let Ok(Ok((public, admin))) = timeout(Duration::from_secs(20), listening).await else {
+            panic!("the router does not listen: {:?}", log.last(20));
         };
         Self {
             pid: child.id().expect("it runs"),

@@ -67,12 +67,12 @@ pub fn tenths(samples: &[Sample], loaded: Duration) -> String {
     texts.join(", ")
 }
 
-/// How fast memory grew after `from`, in MiB per hour, by least squares.
+/// How fast memory grew after `from`, in MiB per minute, by least squares.
 pub fn slope(samples: &[Sample], from: Duration) -> f64 {
     let points: Vec<(f64, f64)> = samples
         .iter()
         .filter(|it| it.at >= from)
-        .map(|it| (it.at.as_secs_f64() / 3600.0, it.process.rss_mib))
+        .map(|it| (it.at.as_secs_f64() / 60.0, it.process.rss_mib))
         .collect();
     let count = points.len().max(1) as f64;
     let mean = |of: fn(&(f64, f64)) -> f64| points.iter().map(of).sum::<f64>() / count;

@@ -177,10 +177,9 @@ impl Line {
     async fn more(&mut self, reading: Reading) -> More {
         let before = self.taken;
         match reading {
-            Reading::Fast => {}
             Reading::Leave(after) if before >= after => return More::Left,
-            Reading::Leave(_) => {}
             Reading::Slow(..) => sleep(Duration::from_millis(2)).await,
+            Reading::Fast | Reading::Leave(_) => {}
         }
         let mut little = (&mut self.stream).take(16 * 1024);
         match little.read_buf(&mut self.inbox).await {
