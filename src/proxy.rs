@@ -221,7 +221,7 @@ impl ProxyHttp for Router {
         if response.status.is_informational() && !switching {
             return Ok(());
         }
-        if headers::is_oversized(response) {
+        if headers::is_oversized(response) || headers::is_ambiguous(response) {
             return Err(Error::new_up(ErrorType::InvalidHTTPHeader));
         }
         let status = response.status.as_u16();

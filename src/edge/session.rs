@@ -226,7 +226,7 @@ impl Session for ClientSession {
             // No attempt can follow now, so nobody needs the body again.
             self.body = SavedBody::Empty;
         }
-        if self.inner().response_written().is_none() {
+        if self.response_written().is_none() {
             self.announce_close();
         }
         let end = self.inner_mut().response_duplex_vec(tasks).await?;
@@ -268,8 +268,11 @@ impl Session for ClientSession {
         self.inner().request_summary()
     }
 
+    /// Of the answer itself: an interim response, a `100 Continue` of ours among them, commits to
+    /// nothing.
     fn response_written(&self) -> Option<&ResponseHeader> {
-        self.inner().response_written()
+        let written = self.inner().response_written();
+        written.filter(|head| !is_interim(head))
     }
 
     async fn shutdown(&mut self, _code: u32, _ctx: &str) {

@@ -38,6 +38,21 @@ pub(super) fn is_oversized(response: &ResponseHeader) -> bool {
     size > MAX_RESPONSE_HEAD
 }
 
+/// Whether it is open to doubt where a response's body ends. Pingora overlooks a length where there
+/// is a coding, and removes it.
+pub(super) fn is_ambiguous(response: &ResponseHeader) -> bool {
+    let mut codings = response.headers.get_all(TRANSFER_ENCODING).iter();
+    let mut lengths = response.headers.get_all(CONTENT_LENGTH).iter();
+    let chunked = |value: &HeaderValue| value.as_bytes().eq_ignore_ascii_case(b"chunked");
+    let number =
+        |value: &HeaderValue| !value.is_empty() && value.as_bytes().iter().all(u8::is_ascii_digit);
+    match (codings.next(), lengths.next()) {
+        (Some(coding), _) => !chunked(coding) || codings.next().is_some(),
+        (None, Some(length)) => !number(length) || lengths.next().is_some(),
+        (None, None) => false,
+    }
+}
+
 /// The client's request id if it is one line of 1 to 128 visible ASCII characters, given once;
 /// else the one `fresh` makes.
 pub(super) fn request_id(fields: &HeaderMap, fresh: impl FnOnce() -> String) -> String {
