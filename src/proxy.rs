@@ -21,6 +21,7 @@ mod first_event;
 mod headers;
 mod respond;
 mod translate;
+mod upload;
 mod verdict;
 
 use std::sync::Arc;

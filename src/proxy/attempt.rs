@@ -15,6 +15,10 @@ use super::context::{Context, End, Running};
 use crate::api_error::ApiError;
 use crate::retry::{Failure, Outcome};
 
+/// From this length on, in bytes, a body gets a connection of its own: it may not fit the buffers
+/// between us and the engine, and a fresh connection costs little beside it.
+const LARGE_BODY: usize = 256 * 1024;
+
 impl Router {
     /// See [`ProxyHttp::upstream_peer`](pingora_proxy::ProxyHttp::upstream_peer).
     pub(super) async fn next_peer(
@@ -76,7 +80,8 @@ impl Router {
         };
         // A pooled connection may turn out stale, and then nobody knows whether the engine has
         // acted; a request that must not be repeated keeps away from them.
-        let fresh = fresh || !forward.attempts.is_repeatable();
+        let upload = forward.length.is_some_and(|length| length >= LARGE_BODY);
+        let fresh = fresh || upload || !forward.attempts.is_repeatable();
         let mut peer = HttpPeer::new(address, false, String::new());
         if !forward.upgrade {
             peer.options.http_upstream_request_policy.h1_upgrade = H1UpgradePolicy::Deny;
@@ -92,6 +97,7 @@ impl Router {
         peer.options.custom_l4 = Some(Arc::new(EngineConnector {
             engine,
             exchange: Arc::clone(&ctx.exchange),
+            upload,
             limit: self.connect_timeout,
         }));
         Ok(Box::new(peer))

@@ -7,10 +7,12 @@ use async_trait::async_trait;
 use pingora_core::connectors::l4::Connect;
 use pingora_core::protocols::l4::socket::SocketAddr;
 use pingora_core::protocols::l4::stream::Stream;
+use pingora_core::protocols::l4::virt::VirtualSocketStream;
 use pingora_core::{Error, ErrorType, Result};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout};
 
+use super::upload::UploadSocket;
 use crate::edge::Exchange;
 use crate::engines::Engine;
 
@@ -24,6 +26,8 @@ const CLIENT_LEFT: ErrorType = ErrorType::new("ClientLeftWhileConnecting");
 pub(super) struct EngineConnector {
     pub(super) engine: Arc<Engine>,
     pub(super) exchange: Arc<Exchange>,
+    /// Whether a large body will go over the connection.
+    pub(super) upload: bool,
     /// For all addresses together.
     pub(super) limit: Duration,
 }
@@ -32,6 +36,15 @@ impl EngineConnector {
     /// Whether a failed connect was given up because the client had left.
     pub(super) fn was_left(error: &Error) -> bool {
         error.etype == CLIENT_LEFT
+    }
+
+    fn wrapped(&self, stream: TcpStream) -> Stream {
+        if self.upload {
+            let socket = Box::new(UploadSocket::new(stream));
+            VirtualSocketStream::new(socket).into()
+        } else {
+            stream.into()
+        }
     }
 
     /// Tries the addresses one after the other. Each gets an equal share of the time that is
@@ -46,7 +59,7 @@ impl EngineConnector {
             last = match timeout(share, TcpStream::connect(address)).await {
                 Ok(Ok(stream)) => {
                     self.engine.connected(*address);
-                    return Ok(stream.into());
+                    return Ok(self.wrapped(stream));
                 }
                 Ok(Err(cause)) => Error::because(ErrorType::ConnectError, "connecting", cause),
                 Err(_) => Error::new_up(ErrorType::ConnectTimedout),

@@ -371,7 +371,6 @@ async fn a_503_that_comes_before_the_upload_has_ended_is_asked_again_with_the_wh
 }
 
 #[tokio::test(start_paused = true)]
-#[ignore = "Pingora writes what it has of a body before it looks for the answer"]
 async fn an_answer_that_comes_before_the_upload_has_ended_is_not_kept_waiting_by_it() {
     for settings in ["", RETRIES] {
         let early = status(400).body("early").answer_before_body();

@@ -100,7 +100,7 @@ async fn c25_a_connection_the_engine_has_closed_is_not_used_again() {
 
 #[tokio::test(start_paused = true)]
 async fn c25_a_large_body_is_sent_whole_on_the_fresh_connection() {
-    let body = format!(r#"{{"model":"m","prompt":"{}"}}"#, "x".repeat(1 << 20));
+    let body = format!(r#"{{"model":"m","prompt":"{}"}}"#, "x".repeat(200_000));
     let request = post("/v1/chat/completions").body(&body);
     for yaml in OFF_AND_ON {
         for second in [
@@ -117,6 +117,22 @@ async fn c25_a_large_body_is_sent_whole_on_the_fresh_connection() {
             assert_eq!(stale(&edge), 1.0);
             engine.assert_clean();
         }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_body_of_a_megabyte_gets_a_connection_of_its_own() {
+    let body = format!(r#"{{"model":"m","prompt":"{}"}}"#, "x".repeat(1 << 20));
+    let request = post("/v1/chat/completions").body(&body);
+    for yaml in OFF_AND_ON {
+        let engine = ScriptedEngine::start(ok("fine")).await;
+        let edge = edge(yaml).engines([&engine]).start().await;
+        for request in [&req_n(), &request, &req_n(), &request] {
+            assert_eq!(edge.ask(request).await.text(), "fine");
+        }
+        let connections: Vec<_> = engine.deliveries().iter().map(|d| d.connection).collect();
+        assert_eq!(connections, [0, 1, 0, 2]);
+        engine.assert_clean();
     }
 }
 
