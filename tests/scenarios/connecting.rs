@@ -83,3 +83,104 @@ async fn a_client_that_leaves_while_an_engine_is_connected_to_ends_the_request()
     edge.wait_until_idle().await;
     assert_eq!(engine.begun(), 0);
 }
+
+/// Asks a hundred times at once; the answers in the order they were asked for.
+async fn a_hundred_at_once(edge: &TestEdge) -> Vec<Response> {
+    let request = req_n();
+    let ask = async || {
+        let client = Client::connect(edge.addr()).await;
+        client.patient(secs(60)).ask(&request).await
+    };
+    futures::future::join_all((0..100).map(|_| ask())).await
+}
+
+/// Half of a hundred requests begin with the engine at `url`, which costs them `wait`; the others
+/// must not notice.
+async fn holds_up_nobody_else(url: &str, settings: &str, wait: std::time::Duration) {
+    for retries in ["", RETRIES] {
+        let sound = ScriptedEngine::start(ok("sound")).await;
+        let edge = edge(&format!("{retries}{settings}"))
+            .url(url, &["m"])
+            .engines([&sound])
+            .start()
+            .await;
+        let answers = a_hundred_at_once(&edge).await;
+        let (quick, slow): (Vec<_>, Vec<_>) = answers
+            .iter()
+            .partition(|response| response.waited() < ms(200));
+        assert_eq!((quick.len(), slow.len()), (50, 50));
+        assert!(quick.iter().all(|response| response.text() == "sound"));
+        for response in slow {
+            let waited = response.waited();
+            assert!((wait..wait + ms(200)).contains(&waited), "{waited:?}");
+            if retries.is_empty() {
+                assert_eq!(response.status, 504);
+                assert_eq!(response.json()["error"]["code"], "engine_timeout");
+            } else {
+                assert_eq!((response.status, response.text()), (200, "sound"));
+            }
+        }
+        edge.wait_until_idle().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn c29_an_engine_that_takes_no_connection_holds_up_nobody_else() {
+    let silent = Silent::start().await;
+    holds_up_nobody_else(&silent.url(), CONNECT_1S, secs(1)).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn c29_an_engine_that_does_not_answer_holds_up_nobody_else() {
+    let hanging = ScriptedEngine::start(hang()).await;
+    let settings = "first_byte_timeout_ms: 2000\n";
+    holds_up_nobody_else(&hanging.url(), settings, secs(2)).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn c29_with_all_engines_down_answers_are_quick_and_good_ones_return_with_the_engines() {
+    for settings in ["", "enable_retries: true\njitter_factor: 0\n"] {
+        let engines = [
+            ScriptedEngine::start(ok("a")).await,
+            ScriptedEngine::start(ok("b")).await,
+        ];
+        let edge = edge(settings).engines(&engines).start().await;
+        assert_eq!(edge.ask(&req_n()).await.status, 200);
+        for engine in &engines {
+            engine.stop().await;
+        }
+        for response in a_hundred_at_once(&edge).await {
+            assert_eq!(response.status, 502);
+            assert_eq!(response.json()["error"]["code"], "engine_unreachable");
+            assert!(response.waited() < ms(500), "{:?}", response.waited());
+        }
+        tokio::time::sleep(secs(10)).await;
+        for engine in &engines {
+            engine.listen_with(ok("back")).await;
+        }
+        for response in a_hundred_at_once(&edge).await {
+            assert_eq!((response.status, response.text()), (200, "back"));
+        }
+        edge.wait_until_idle().await;
+        assert_eq!(edge.requests("answered"), 101.0);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn c29_an_engine_too_busy_to_be_looked_at_goes_on_serving() {
+    let models = ok(r#"{"object":"list","data":[{"id":"m"}]}"#);
+    let busy = script(sse(10, secs(3))).on("/v1/models", [models, hang()]);
+    let engine = ScriptedEngine::start(busy.on("/health", hang())).await;
+    let edge = edge(RETRIES).engine(&engine, &[]).start().await;
+    let request = req_s();
+    let looking = async {
+        for _ in 0..3 {
+            edge.look_again().await;
+        }
+    };
+    let (response, ()) = tokio::join!(edge.ask(&request), looking);
+    assert_eq!((response.complete, response.body), (true, sse_body(10)));
+    let response = edge.ask(&request).await;
+    assert_eq!((response.complete, response.attempts()), (true, 1));
+    assert_eq!(engine.deliveries_to("/health").len(), 0);
+}

@@ -11,45 +11,45 @@ use tokio::time::Instant;
 
 use crate::support::*;
 
-const H2C: &str = "h2c: true\n";
+pub const H2C: &str = "h2c: true\n";
 const ANY_BODY: &str = "extra_routes: [{method: POST, path: /any, model: any, resend: always}]\n";
 
-fn h2_and_retries() -> String {
+pub fn h2_and_retries() -> String {
     format!("{H2C}{RETRIES}{ANY_BODY}")
 }
 
 /// One connection.
-struct H2Client {
-    send: SendRequest<Bytes>,
+pub struct H2Client {
+    pub send: SendRequest<Bytes>,
     /// Ends with the connection.
     driver: JoinHandle<()>,
 }
 
 /// A request whose response has not been read.
-struct Asked {
-    response: ResponseFuture,
-    body: SendStream<Bytes>,
+pub struct Asked {
+    pub response: ResponseFuture,
+    pub body: SendStream<Bytes>,
 }
 
 /// A response, or as much of it as came.
 #[derive(Debug)]
-struct Answer {
-    status: u16,
-    headers: http::HeaderMap,
-    body: Vec<u8>,
+pub struct Answer {
+    pub status: u16,
+    pub headers: http::HeaderMap,
+    pub body: Vec<u8>,
     /// Why the stream was reset, if it was.
-    reset: Option<Reason>,
+    pub reset: Option<Reason>,
     arrivals: Vec<(Instant, Bytes)>,
 }
 
 impl Answer {
-    fn text(&self) -> &str {
+    pub fn text(&self) -> &str {
         std::str::from_utf8(&self.body).unwrap()
     }
 }
 
 impl H2Client {
-    async fn connect(edge: &TestEdge) -> Self {
+    pub async fn connect(edge: &TestEdge) -> Self {
         let stream = TcpStream::connect(edge.addr()).await.unwrap();
         stream.set_nodelay(true).unwrap();
         let (send, connection) = ::h2::client::handshake(stream).await.unwrap();
@@ -61,7 +61,7 @@ impl H2Client {
     }
 
     /// Sends a request head; its body is to follow, unless it `ends` here.
-    async fn begin(&mut self, path: &str, length: Option<usize>, ends: bool) -> Asked {
+    pub async fn begin(&mut self, path: &str, length: Option<usize>, ends: bool) -> Asked {
         let mut request = http::Request::post(format!("http://edge.test{path}"))
             .version(http::Version::HTTP_2)
             .header("content-type", "application/json");
@@ -74,7 +74,13 @@ impl H2Client {
     }
 
     /// Sends a request whole; the end comes with the last byte, or in a frame of its own.
-    async fn send(&mut self, path: &str, body: &[u8], declared: bool, end_apart: bool) -> Asked {
+    pub async fn send(
+        &mut self,
+        path: &str,
+        body: &[u8],
+        declared: bool,
+        end_apart: bool,
+    ) -> Asked {
         let length = declared.then_some(body.len());
         let bare = body.is_empty() && !end_apart;
         let mut asked = self.begin(path, length, bare).await;
@@ -89,13 +95,13 @@ impl H2Client {
     }
 
     /// The standard request, streaming or not.
-    async fn chat(&mut self) -> Asked {
+    pub async fn chat(&mut self) -> Asked {
         let body = br#"{"model":"m","messages":[],"stream":true}"#;
         self.send("/v1/chat/completions", body, true, false).await
     }
 }
 
-async fn ready(send: &SendRequest<Bytes>) -> SendRequest<Bytes> {
+pub async fn ready(send: &SendRequest<Bytes>) -> SendRequest<Bytes> {
     let complaint = || "the connection takes no stream".to_owned();
     within(PATIENCE, complaint, send.clone().ready())
         .await
@@ -110,7 +116,7 @@ impl Asked {
         (head, stream, self.body)
     }
 
-    async fn answer(self) -> Answer {
+    pub async fn answer(self) -> Answer {
         let (head, mut stream, _body) = self.head().await;
         let mut answer = Answer {
             status: head.status.as_u16(),
