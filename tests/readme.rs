@@ -7,6 +7,7 @@
 )]
 
 use std::collections::BTreeSet;
+use std::path::Path;
 
 use vllm_pingora::api_error::ApiError;
 use vllm_pingora::config::Settings;
@@ -185,6 +186,69 @@ fn every_flag_of_the_simulated_engine_is_listed_with_its_default() {
         [] => Vec::new(),
     });
     assert_eq!(found.collect::<BTreeSet<_>>(), expected);
+}
+
+/// The functions of a source file.
+fn functions(source: &str) -> BTreeSet<&str> {
+    let names = source.split("fn ").skip(1);
+    names
+        .filter_map(|rest| {
+            rest.split(|c: char| c != '_' && !c.is_alphanumeric())
+                .next()
+        })
+        .collect()
+}
+
+/// A test that stands for a case is called after it, such as `c04_…` for C04.
+fn case_of(test: &str) -> Option<String> {
+    let digits = test.strip_prefix('c')?.split_once('_')?.0;
+    let is_case = digits.len() == 2 && digits.bytes().all(|byte| byte.is_ascii_digit());
+    is_case.then(|| format!("C{digits}"))
+}
+
+#[test]
+fn every_case_is_listed_with_its_tests() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let scenarios = root.join("tests/scenarios");
+    let mut expected = BTreeSet::new();
+    for entry in std::fs::read_dir(&scenarios).unwrap() {
+        let path = entry.unwrap().path();
+        if path.extension().is_none_or(|extension| extension != "rs") {
+            continue;
+        }
+        let file = path.file_name().unwrap().to_str().unwrap();
+        let source = std::fs::read_to_string(&path).unwrap();
+        for test in functions(&source) {
+            if let Some(case) = case_of(test) {
+                expected.insert((case, file.to_owned(), test.to_owned()));
+            }
+        }
+    }
+    let mut listed = BTreeSet::new();
+    let table = std::fs::read_to_string(scenarios.join("README.md")).unwrap();
+    for line in table
+        .lines()
+        .filter(|line| line.starts_with("| C") && !line.starts_with("| Case"))
+    {
+        let cells: Vec<_> = line.split('|').map(str::trim).collect();
+        let [_, case, file, tests, ..] = cells.as_slice() else {
+            panic!("{line} is too short");
+        };
+        let file = file.trim_matches('`');
+        let folder = if file.contains('/') { root } else { &scenarios };
+        let source = std::fs::read_to_string(folder.join(file))
+            .unwrap_or_else(|e| panic!("{case}: {file}: {e}"));
+        let there = functions(&source);
+        for test in tests.split(", ").map(|name| name.trim_matches('`')) {
+            assert!(there.contains(test), "{case}: {file} has no test {test}");
+            listed.insert(((*case).to_owned(), file.to_owned(), test.to_owned()));
+        }
+    }
+    let missing: Vec<_> = expected.difference(&listed).collect();
+    assert!(
+        missing.is_empty(),
+        "tests/scenarios/README.md lacks {missing:#?}"
+    );
 }
 
 #[test]

@@ -61,6 +61,13 @@ async fn c35_the_engine_sees_the_key_meant_for_it_on_every_attempt_and_path() {
         let response = edge.ask(&req_n().set("Authorization", &sent)).await;
         assert_eq!(response.status, 200);
         seen("/v1/chat/completions", 2);
+        let form = "--b\r\nContent-Disposition: form-data; name=\"model\"\r\n\r\nm\r\n--b--\r\n";
+        let upload = post("/v1/audio/transcriptions")
+            .set("Content-Type", "multipart/form-data; boundary=b")
+            .set("Authorization", &sent)
+            .body(form);
+        assert_eq!(edge.ask(&upload).await.status, 200);
+        seen("/v1/audio/transcriptions", 2);
         let list = Request::new("GET", "/v1/models").set("Authorization", &sent);
         let response = edge.ask(&list).await;
         assert_eq!((response.status, response.text()), (200, MODELS));

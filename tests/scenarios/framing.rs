@@ -609,6 +609,36 @@ async fn c38_a_large_body_sent_slowly_is_no_request() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn c38_of_a_body_of_50_mib_no_more_is_read_than_half_a_minute_brings() {
+    const SIZE: usize = 50 << 20;
+    let (engine, edge) = keyed().await;
+    // Small enough for the sockets to take it at once, whoever reads.
+    let mut piece = hidden();
+    piece.resize(32 * 1024, b'\n');
+    for (key, status) in [("wrong", 401), ("right", 413)] {
+        let head = post("/v1/chat/completions")
+            .set("Authorization", &format!("Bearer {key}"))
+            .header("Content-Length", SIZE.to_string());
+        let mut client = Client::connect(edge.addr()).await;
+        client.send(head.head_bytes()).await;
+        let begun = tokio::time::Instant::now();
+        assert_eq!(client.read_response().await.status, status);
+        let mut sent = 0;
+        while sent < SIZE && client.try_send(&piece).await.is_ok() {
+            sent += piece.len();
+            tokio::time::sleep(ms(25)).await;
+        }
+        assert!(sent < SIZE, "all of it was read");
+        let lasted = begun.elapsed();
+        assert!(lasted < secs(40), "{lasted:?}");
+        let (_, surplus) = client.read_to_end().await;
+        assert!(surplus.is_empty(), "{}", String::from_utf8_lossy(&surplus));
+    }
+    assert_eq!(engine.accepted(), 0);
+    edge.wait_until_idle().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn c38_a_body_above_the_limit_is_no_request() {
     let (engine, edge) = keyed().await;
     let mut body = hidden();

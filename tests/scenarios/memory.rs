@@ -1,4 +1,5 @@
-//! What bodies cost in memory, seen from outside a router in a process of its own: C11.
+//! What bodies and slow readers cost in memory, and clients that vanish in time of the processor,
+//! seen from outside a router in a process of its own: C11, C18, C24.
 
 use std::net::SocketAddr;
 use std::process::Stdio;
@@ -58,6 +59,18 @@ impl Process {
         pages * 4096
     }
 
+    /// Time of the processor used so far, in hundredths of a second.
+    fn ticks(&self) -> u64 {
+        let process = self.child.id().expect("a running process");
+        let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap();
+        // The fields after the name, which may hold blanks.
+        let fields: Vec<&str> = stat.rsplit(')').next().unwrap().split(' ').collect();
+        fields[12..14]
+            .iter()
+            .map(|t| t.parse::<u64>().unwrap())
+            .sum()
+    }
+
     /// Waits until no more memory than this is in use.
     async fn wait_for_memory_below(&self, most: usize) {
         let below = async {
@@ -108,10 +121,16 @@ async fn c11_a_body_is_let_go_once_its_answer_has_begun_or_its_client_has_left()
 
 #[tokio::test]
 async fn c11_many_waiting_bodies_cost_little_more_than_their_bytes() {
-    const CLIENTS: usize = 24;
-    const SIZE: usize = 4 * MIB;
-    let script = script([ok("warm"), hang()]).forget_bodies();
+    const CLIENTS: usize = 64;
+    const SIZE: usize = MIB;
+    // The first attempt of each is in vain.
+    let mut replies = vec![ok("warm")];
+    replies.extend(vec![status(503); CLIENTS]);
+    replies.push(hang());
+    let script = script(replies).forget_bodies();
     let engine = ScriptedEngine::start(script).await;
+    // A busy machine takes a while over so many bytes.
+    engine.set_patience(secs(60));
     let router = Process::start(&engine).await;
     let mut client = Client::connect(router.addr).await;
     assert_eq!(client.ask(&req_n()).await.text(), "warm");
@@ -123,8 +142,92 @@ async fn c11_many_waiting_bodies_cost_little_more_than_their_bytes() {
         client.send_request(&request).await;
         waiting.push(client);
     }
-    engine.wait_for_deliveries(1 + CLIENTS).await;
+    let delivered = engine.wait_for_deliveries(1 + 2 * CLIENTS).await;
+    let hash = body_hash(request.body_bytes());
+    assert!(delivered[1..].iter().all(|d| d.body_hash == hash));
     let held = router.memory() - idle;
     assert!(held > CLIENTS * SIZE, "{held} bytes cannot hold the bodies");
     assert!(held < CLIENTS * SIZE * 2, "{held} bytes are in use");
+}
+
+#[tokio::test]
+async fn c24_twenty_clients_that_do_not_read_cost_little_memory_and_lose_nothing() {
+    const CLIENTS: usize = 20;
+    const EACH: usize = 12 * MIB;
+    // Half of them are sent events, the others one event without an end.
+    let endless = ok("").header("Content-Type", "text/event-stream");
+    let endless = endless.body(vec![b'x'; EACH]).chunked();
+    let mut replies = vec![ok("warm")];
+    replies.extend(vec![flood(EACH); CLIENTS / 2]);
+    replies.extend(vec![endless; CLIENTS / 2]);
+    replies.push(ok("quick"));
+    let engine = ScriptedEngine::start(replies).await;
+    let router = Process::start(&engine).await;
+    let mut client = Client::connect(router.addr).await;
+    assert_eq!(client.ask(&req_n()).await.text(), "warm");
+    let idle = router.memory();
+    let mut stalled = Vec::new();
+    for _ in 0..CLIENTS {
+        let mut client = Client::connect(router.addr).await.forgetting_bodies();
+        client.send_request(&req_s()).await;
+        let response = client.read_head().await;
+        stalled.push((client, response));
+    }
+    let mut sent = 0;
+    let settled = async {
+        loop {
+            tokio::time::sleep(ms(300)).await;
+            let before = sent;
+            sent = engine.connections().iter().map(|c| c.bytes_sent).sum();
+            if sent == before {
+                break;
+            }
+        }
+    };
+    within(PATIENCE, || "the engine goes on sending".into(), settled).await;
+    assert!(sent < (CLIENTS * EACH) as u64, "nothing held the engine up");
+    let held = router.memory().saturating_sub(idle);
+    assert!(held < CLIENTS * 4 * MIB, "{held} bytes are in use");
+    assert_eq!(client.ask(&req_n()).await.text(), "quick");
+    for (client, response) in &mut stalled {
+        client.finish(response).await;
+        assert!(response.complete);
+        assert_eq!(response.body_len(), EACH as u64);
+    }
+    let held = router.memory().saturating_sub(idle);
+    assert!(held < CLIENTS * 4 * MIB, "{held} bytes are in use");
+}
+
+#[tokio::test]
+async fn c18_clients_that_vanish_in_their_upload_keep_no_core_busy() {
+    let engine = ScriptedEngine::start(ok("good")).await;
+    let router = Process::start(&engine).await;
+    let declared = ("Content-Length", "1048576");
+    let chunked = ("Transfer-Encoding", "chunked");
+    for (framing, part) in [
+        (declared, &[b' '; 10_240][..]),
+        (chunked, b"4\r"),
+        (chunked, b"5\r\nab"),
+        (chunked, b"zz\r\n"),
+    ] {
+        for reset in [true, false] {
+            let request = post("/v1/chat/completions").header(framing.0, framing.1);
+            let mut client = Client::connect(router.addr).await;
+            client.send(request.head_bytes()).await;
+            client.send(part).await;
+            if reset {
+                client.reset();
+            } else {
+                client.close();
+            }
+        }
+    }
+    let mut client = Client::connect(router.addr).await;
+    assert_eq!(client.ask(&req_n()).await.text(), "good");
+    tokio::time::sleep(ms(200)).await;
+    let before = router.ticks();
+    tokio::time::sleep(secs(1)).await;
+    let spent = router.ticks() - before;
+    assert!(spent <= 5, "{spent} % of a core");
+    assert_eq!(engine.seen(), 1);
 }

@@ -57,9 +57,29 @@ async fn c33_an_unknown_model_is_a_404_without_an_attempt() {
 async fn c33_a_body_without_a_usable_model_is_a_400() {
     let engine = ScriptedEngine::start(ok("m")).await;
     let edge = edge(RETRIES).engines([&engine]).start().await;
+    let deep = format!(
+        "{{\"model\":{}{}}}",
+        "[".repeat(100_000),
+        "]".repeat(100_000)
+    );
     for body in [
+        &*deep,
         r#"{"model":5}"#,
+        r#"{"model":1.5}"#,
+        r#"{"model":true}"#,
         r#"{"model":null}"#,
+        r#"{"model":nul}"#,
+        r#"{"model":'m'}"#,
+        r#"{"model":"m",}"#,
+        r#"{"model":"m\ud800"}"#,
+        r#"{"model" "m"}"#,
+        r#"{model:"m"}"#,
+        r#"{"Model":"m"}"#,
+        r#"{"params":{"model":"m"}}"#,
+        "{\"model\":\"m\n\"}",
+        "null",
+        " \r\n",
+        "\u{feff}",
         r#"{"model":["m"]}"#,
         r#"{"model":{}}"#,
         r#"{"messages":[]}"#,
@@ -81,6 +101,11 @@ async fn c33_a_body_without_a_usable_model_is_a_400() {
             "{shown}"
         );
     }
+    for body in [&b"{\"model\":\"m\xff\"}"[..], b"\0", b"{\"model\":\"m\"}\0"] {
+        assert_eq!(edge.ask(&completion(body)).await.status, 400, "{body:?}");
+    }
+    let chunked = completion("").chunked([1]);
+    assert_eq!(edge.ask(&chunked).await.status, 400);
     assert_eq!(engine.accepted(), 0);
     assert_eq!(edge.ask(&req_n()).await.text(), "m");
 }

@@ -74,7 +74,9 @@ async fn c43_a_client_that_asks_again_itself_multiplies_the_budget_and_no_more()
 
 #[tokio::test(start_paused = true)]
 async fn c43_no_retry_after_makes_a_wait_longer_than_the_longest_backoff() {
+    let soon = std::time::SystemTime::now() + secs(2);
     for value in [
+        &*httpdate::fmt_http_date(soon),
         "0",
         "1",
         "3600",
@@ -86,7 +88,9 @@ async fn c43_no_retry_after_makes_a_wait_longer_than_the_longest_backoff() {
         "soon",
         "",
     ] {
-        let busy = status(429).header("Retry-After", value);
+        let busy = status(429)
+            .header("Retry-After", value)
+            .header("retry-after-ms", "300");
         let engine = ScriptedEngine::start([busy.clone(), ok("done")]).await;
         let edge = edge(RETRIES).engines([&engine]).start().await;
         let response = edge.ask(&req_n()).await;
@@ -96,6 +100,7 @@ async fn c43_no_retry_after_makes_a_wait_longer_than_the_longest_backoff() {
         engine.play(busy);
         let response = edge.ask(&req_n()).await;
         assert_eq!(response.headers.get("retry-after"), Some(value));
+        assert_eq!(response.headers.get("retry-after-ms"), Some("300"));
     }
 }
 

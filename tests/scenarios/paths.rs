@@ -13,7 +13,7 @@ async fn served_with(settings: &str) -> (ScriptedEngine, TestEdge) {
 }
 
 /// Paths an engine serves, or might take for ones it serves.
-const CLOSED: [&str; 56] = [
+const CLOSED: [&str; 65] = [
     "/",
     "/invocations",
     "/ping",
@@ -70,6 +70,15 @@ const CLOSED: [&str; 56] = [
     "/health;/sleep",
     "/%68ealth",
     "/health%00/../v1/chat/completions",
+    "/v1/load_lora_adapter/",
+    "/v1/..\\sleep",
+    "/v1/models\\",
+    "/v1/models/../models",
+    "/%2e/v1/models",
+    "/v1/models%2f",
+    "/./v1/models",
+    "/v1/models/.;/",
+    "/v1/chat/completions/..%2f..%2fsleep",
 ];
 
 fn requests(path: &str) -> [Request; 4] {
@@ -97,10 +106,14 @@ async fn c44_only_the_listed_paths_in_their_own_spelling_reach_an_engine() {
         let (engine, edge) = served_with(settings).await;
         for path in CLOSED {
             for request in requests(path) {
-                for key in ["wrong", KEY] {
+                for key in ["", "wrong", KEY] {
                     let request = request
                         .clone()
                         .set("Authorization", &format!("Bearer {key}"));
+                    let request = match key {
+                        "" => request.without("Authorization"),
+                        _ => request,
+                    };
                     let mut client = Client::connect(edge.addr()).await;
                     let response = client.ask(&request).await;
                     let status = if key == KEY { 404 } else { closed };
@@ -173,6 +186,7 @@ async fn c44_targets_that_are_no_paths_are_refused() {
             ("GET", "http://"),
             ("GET", "//edge.test/v1/models"),
             ("GET", "?x"),
+            ("GET", "\\v1\\models"),
             ("GET", "#"),
             ("GET", "/v1/models#fragment"),
             ("get", "/v1/models"),
@@ -180,15 +194,24 @@ async fn c44_targets_that_are_no_paths_are_refused() {
             ("OPTIONS", "/v1/chat/completions"),
             ("DELETE", "/v1/chat/completions"),
         ] {
-            let request =
-                Request::new(method, target).set("Authorization", &format!("Bearer {KEY}"));
-            let mut client = Client::connect(edge.addr()).await;
-            let response = client.ask(&request).await;
-            let what = format!("{method} {target}: {}", response.status);
-            assert!(matches!(response.status, 400 | 404 | 405), "{what}");
-            assert_discreet(&response, &engine, &what);
-            if response.status == 405 {
-                assert!(response.headers.has("allow"), "{what}");
+            let keyed = Request::new(method, target).set("Authorization", &format!("Bearer {KEY}"));
+            let keyless = keyed.clone().without("Authorization");
+            for (request, has_key) in [(keyed, true), (keyless, settings.is_empty())] {
+                let mut client = Client::connect(edge.addr()).await;
+                let response = client.ask(&request).await;
+                let what = format!("{method} {target}, key {has_key}: {}", response.status);
+                let refused = match response.status {
+                    401 => !has_key,
+                    404 => has_key,
+                    // Some methods are nobody's.
+                    405 => has_key || matches!(method, "CONNECT" | "TRACE"),
+                    status => status == 400,
+                };
+                assert!(refused, "{what}");
+                assert_discreet(&response, &engine, &what);
+                if response.status == 405 {
+                    assert!(response.headers.has("allow"), "{what}");
+                }
             }
         }
         assert_eq!((engine.begun(), engine.accepted()), (0, 0));
