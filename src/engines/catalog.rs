@@ -9,7 +9,7 @@ use serde_json::value::RawValue;
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
-use super::{Asker, Engine, Fleet};
+use super::{AskError, Asker, Engine, Fleet};
 
 /// How long an answer is good for: a burst of clients asking for the models, or of probes, costs
 /// the engines one question each.
@@ -32,6 +32,20 @@ struct List {
 #[derive(serde::Deserialize)]
 struct Id {
     id: String,
+}
+
+/// Why an engine's models are not known.
+#[derive(Debug, thiserror::Error)]
+enum Unlisted {
+    /// It is not there.
+    #[error(transparent)]
+    NoAnswer(#[from] AskError),
+    /// It asks for another key than this one.
+    #[error("it answered {0}")]
+    Refused(u16),
+    /// It is there, and gave no list.
+    #[error("it gave no list of models: {0}")]
+    NoList(String),
 }
 
 /// Asks the engines, and remembers their answers for a second.
@@ -75,7 +89,7 @@ impl Catalog {
         models
     }
 
-    /// How many engines answer `/health` with 200 now.
+    /// How many engines are up now: they answer `/health`, and not with an error of theirs.
     pub async fn engines_up(&self) -> usize {
         let mut up = self.up.lock().await;
         if let Some((at, count)) = *up
@@ -85,7 +99,7 @@ impl Catalog {
         }
         let healthy = async |engine: &Arc<Engine>| {
             let answer = self.asker.get(engine, "/health", self.own()).await;
-            matches!(answer, Ok((200, _)))
+            matches!(answer, Ok((..500, _)))
         };
         let count = join_all(self.fleet.engines().iter().map(healthy))
             .await
@@ -122,7 +136,9 @@ impl Catalog {
         for (engine, answer) in engines.iter().zip(answers) {
             let offered = match answer {
                 Ok(offered) => offered,
-                Err(error) => {
+                // It lives, and what the configuration says of it stands.
+                Err(Unlisted::NoList(_)) => Vec::new(),
+                Err(error @ (Unlisted::NoAnswer(_) | Unlisted::Refused(_))) => {
                     log::debug!("engine={} left out of /v1/models: {error}", engine.label());
                     continue;
                 }
@@ -156,14 +172,22 @@ impl Catalog {
         models
     }
 
-    async fn ask(&self, engine: &Engine, client: Option<&[u8]>) -> Result<Vec<ModelEntry>, String> {
+    async fn ask(
+        &self,
+        engine: &Engine,
+        client: Option<&[u8]>,
+    ) -> Result<Vec<ModelEntry>, Unlisted> {
         let authorization = self.own().or(client);
         let answer = self.asker.get(engine, "/v1/models", authorization).await;
-        let (status, body) = answer.map_err(|error| error.to_string())?;
-        if status != 200 {
-            return Err(format!("it answered {status}"));
+        let (status, body) = answer?;
+        if matches!(status, 401 | 403) {
+            return Err(Unlisted::Refused(status));
         }
-        let list: List = serde_json::from_slice(&body).map_err(|error| error.to_string())?;
+        if status != 200 {
+            return Err(Unlisted::NoList(format!("it answered {status}")));
+        }
+        let list = serde_json::from_slice(&body);
+        let list: List = list.map_err(|error| Unlisted::NoList(error.to_string()))?;
         let entry = |json: Box<RawValue>| {
             let Id { id } = serde_json::from_str(json.get()).ok()?;
             Some(ModelEntry { id, json })

@@ -344,3 +344,27 @@ async fn each_model_goes_to_the_engines_that_serve_it() {
     assert_eq!(edge.ask(&completion(r#"{"model":"x"}"#)).await.status, 502);
     assert_eq!(b.seen(), 2);
 }
+
+#[tokio::test(start_paused = true)]
+async fn an_engine_that_lives_and_lists_nothing_is_listed_as_configured() {
+    let silent = ScriptedEngine::start(script(ok("{}")).on("/v1/models", status(404))).await;
+    let odd = ScriptedEngine::start(script(ok("{}")).on("/v1/models", ok("no json"))).await;
+    let dead = ScriptedEngine::refusing().await;
+    let edge = edge("")
+        .engine(&silent, &["m"])
+        .engine(&odd, &["x"])
+        .engine(&dead, &["gone"])
+        .start()
+        .await;
+    let response = edge.ask(&Request::new("GET", "/v1/models")).await;
+    let ids: Vec<_> = response.json()["data"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|model| model["id"].as_str().unwrap().to_owned())
+        .collect();
+    assert_eq!(
+        (response.status, ids),
+        (200, vec!["m".to_owned(), "x".to_owned()])
+    );
+}
