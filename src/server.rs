@@ -1,6 +1,7 @@
 //! From settings to a running router: listeners, services, and the way down.
 
 mod drain;
+mod limits;
 mod listener;
 mod upkeep;
 
@@ -106,6 +107,7 @@ impl Parts {
 pub fn run(settings: &Settings) -> Result<(), ServeError> {
     let public = bind("host, port", &settings.public_address())?;
     let admin = bind("admin_host, admin_port", &settings.admin_address())?;
+    limits::raise_open_files();
     let drain = Drain::default();
     let parts = Parts::new(settings, &drain)?;
     let shown = |listener: &TcpListener| {
@@ -157,6 +159,7 @@ fn bind(key: &'static str, address: &str) -> Result<TcpListener, ServeError> {
         let found: Vec<SocketAddr> = address.to_socket_addrs()?.collect();
         let listener = TcpListener::bind(&*found)?;
         listener.set_nonblocking(true)?;
+        limits::widen_backlog(&listener);
         Ok(listener)
     };
     listen().map_err(|cause| ServeError::Listen {
