@@ -5,6 +5,9 @@
 //! what the client sends behind them waits here. So a body has the one reading that its head and
 //! [`Chunks`] allow, nothing behind it is ever taken for a part of it, and a client that leaves is
 //! noticed even behind requests it has sent ahead.
+//!
+//! In the other direction it gathers what is written in pieces: a head and its body, or the size,
+//! the data and the end of a chunk, leave in one packet.
 
 use std::io;
 use std::pin::Pin;
@@ -19,12 +22,15 @@ use pingora_core::protocols::{
     GetProxyDigest, GetSocketDigest, GetTimingDigest, Peek, Shutdown, SocketDigest, Ssl, Stream,
     TimingDigest, UniqueID, UniqueIDType,
 };
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _, ReadBuf};
 
 use super::chunks::Chunks;
 
 /// How much of what a client sends ahead is read before its request's turn.
 const MAX_AHEAD: usize = 64 * 1024;
+
+/// How much that is written in pieces is gathered.
+const MAX_UNSENT: usize = 16 * 1024;
 
 /// How the body of a request is delimited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -105,11 +111,30 @@ impl Gate {
 pub(super) struct ClientStream {
     inner: Stream,
     gate: Arc<Gate>,
+    unsent: BytesMut,
 }
 
 impl ClientStream {
     pub(super) fn new(inner: Stream, gate: Arc<Gate>) -> Self {
-        Self { inner, gate }
+        Self {
+            inner,
+            gate,
+            unsent: BytesMut::new(),
+        }
+    }
+
+    /// Sends what has been gathered.
+    fn poll_drain(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        while !self.unsent.is_empty() {
+            let sent = ready!(Pin::new(&mut self.inner).poll_write(cx, &self.unsent))?;
+            if sent == 0 {
+                return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
+            }
+            self.unsent.advance(sent);
+        }
+        // A stream that waits for its next event keeps no memory for it.
+        self.unsent = BytesMut::new();
+        Poll::Ready(Ok(()))
     }
 }
 
@@ -205,6 +230,12 @@ impl AsyncRead for ClientStream {
         out: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let this = &mut *self;
+        // Whoever reads has written all there is for now.
+        if !this.unsent.is_empty()
+            && let Poll::Ready(Err(error)) = this.poll_drain(cx)
+        {
+            return Poll::Ready(Err(error));
+        }
         this.gate
             .lock()
             .poll_read(Pin::new(&mut this.inner), cx, out)
@@ -217,34 +248,33 @@ impl AsyncWrite for ClientStream {
         cx: &mut Context<'_>,
         data: &[u8],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.inner).poll_write(cx, data)
+        if self.unsent.len() + data.len() > MAX_UNSENT {
+            ready!(self.poll_drain(cx))?;
+        }
+        if data.len() > MAX_UNSENT {
+            return Pin::new(&mut self.inner).poll_write(cx, data);
+        }
+        self.unsent.extend_from_slice(data);
+        Poll::Ready(Ok(data.len()))
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        ready!(self.poll_drain(cx))?;
         Pin::new(&mut self.inner).poll_flush(cx)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        ready!(self.poll_drain(cx))?;
         Pin::new(&mut self.inner).poll_shutdown(cx)
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        data: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.inner).poll_write_vectored(cx, data)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.inner.is_write_vectored()
     }
 }
 
 #[async_trait]
 impl Shutdown for ClientStream {
     async fn shutdown(&mut self) {
-        self.inner.shutdown().await;
+        if self.flush().await.is_ok() {
+            Shutdown::shutdown(&mut *self.inner).await;
+        }
     }
 }
 

@@ -391,3 +391,17 @@ async fn c24_an_event_without_an_end_is_not_collected() {
     assert!(response.complete);
     assert_eq!(response.body_len(), FLOOD as u64);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_head_of_known_length_does_not_wait_for_its_body_with_retries_off() {
+    let slow = raw_pieces([
+        (ms(0), "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\n"),
+        (secs(5), "late"),
+    ]);
+    let engine = ScriptedEngine::start(slow).await;
+    let edge = edge("").engines([&engine]).start().await;
+    let response = edge.ask(&req_n()).await;
+    assert_eq!((response.status, response.text()), (200, "late"));
+    assert!(response.waited() < secs(1), "{:?}", response.waited());
+    assert!(response.complete);
+}
