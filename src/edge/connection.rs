@@ -161,10 +161,15 @@ where
                 }
                 return;
             }
+            let leaves_http = asks_for_websocket(session.req_header());
+            if leaves_http {
+                // The answer says so, should the engine decline.
+                session.set_keepalive(None);
+            }
             let Some((session, true)) = self.serve(session, &client, shutdown).await else {
                 return;
             };
-            if !gate.ended() || asks_for_websocket(session.req_header()) {
+            if !gate.ended() || leaves_http {
                 // What comes behind is the rest of the body, or another protocol.
                 gate.open();
                 if let Some(stream) = into_stream(session) {

@@ -150,6 +150,7 @@ async fn an_upgrade_that_is_declined_is_an_answer_and_ends_the_connection() {
     client.send(bytes).await;
     let response = client.read_response().await;
     assert_eq!((response.status, response.text()), (403, "no"));
+    assert_eq!(response.headers.get("connection"), Some("close"));
     client.expect_eof().await;
     assert_eq!(engine.begun(), 1);
     engine.assert_clean();
