@@ -66,9 +66,12 @@ impl Admin {
         let engines = self.fleet.engines().iter().map(|engine| {
             json!({
                 "engine": &**engine.label(),
+                "id": engine.name(),
+                "weight": engine.weight(),
                 "models": self.fleet.models_of(engine.id()),
                 "addresses": engine.addresses(),
                 "requests_in_flight": engine.in_flight(),
+                "load": engine.load(),
             })
         });
         json!({ "engines": engines.collect::<Vec<_>>() })

@@ -40,6 +40,26 @@ impl ApiError {
         )
     }
 
+    /// 403: a client chose an engine, and may not.
+    pub fn pin_not_allowed() -> Self {
+        Self::new(
+            403,
+            "pin_not_allowed",
+            "this client may not choose the engine: leave out ?id= and x-vllm-pingora-engine",
+        )
+    }
+
+    /// 404: a client chose an engine that is not there, or does not serve the model.
+    pub fn engine_not_found(engine: &str, model: &str) -> Self {
+        let engine = shown(engine);
+        let message = if model.is_empty() {
+            format!("there is no engine `{engine}`")
+        } else {
+            format!("no engine `{engine}` serves the model `{}`", shown(model))
+        };
+        Self::new(404, "engine_not_found", message)
+    }
+
     /// 404: a path that is not served.
     pub fn not_found(path: &str) -> Self {
         Self::new(

@@ -9,6 +9,7 @@
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
 use std::path::Path;
+use std::time::Duration;
 
 mod across;
 mod aliases;
@@ -24,6 +25,7 @@ mod print;
 mod reader;
 mod report;
 mod retries;
+mod routing;
 mod secret;
 mod settings;
 mod suggest;
@@ -34,7 +36,7 @@ mod yaml;
 pub use engine_url::{EngineUrl, EngineUrlError};
 pub use report::ConfigErrors;
 pub use secret::{HIDDEN, Secret, SecretError};
-pub use settings::{EngineSpec, ExtraRoute, LogFormat, LogLevel, RoutingLogic, Settings};
+pub use settings::{EngineSpec, ExtraRoute, LogFormat, LogLevel, Settings};
 
 pub use crate::request::route::ModelSource;
 pub use crate::retry::Resend;
@@ -84,6 +86,7 @@ pub fn load(inputs: Inputs<'_>) -> Result<Loaded, ConfigErrors> {
     let settings = read(&mut reader);
     across::check_listeners(&mut reader, &settings);
     across::check_session(&mut reader, &settings);
+    across::check_default_model(&mut reader, &settings);
     let (settings, warnings) = reader.report.finish(settings)?;
     Ok(Loaded { settings, warnings })
 }
@@ -108,7 +111,6 @@ impl Settings {
 /// Reads every setting. After a mistake some value stands in, which `load` never lets out.
 fn read(reader: &mut Reader<'_>) -> Settings {
     reader.choice(&keys::SERVICE_DISCOVERY);
-    reader.choice(&keys::ROUTING_LOGIC);
     let engines = engines::read(reader);
     Settings {
         host: listening(reader, &keys::HOST),
@@ -120,8 +122,14 @@ fn read(reader: &mut Reader<'_>) -> Settings {
         aliases: aliases::read(reader, engines.as_deref()),
         engines: engines.unwrap_or_default(),
         models_refresh: reader.millis(&keys::MODELS_REFRESH_MS),
-        routing_logic: RoutingLogic::RoundRobin,
+        default_model: reader.text(&keys::DEFAULT_MODEL).map(|(_, text)| text),
+        routing: routing::read(reader),
         session_key: reader.text(&keys::SESSION_KEY).map(|(_, text)| text),
+        engine_stats_interval: Some(reader.whole(&keys::ENGINE_STATS_INTERVAL))
+            .filter(|seconds| *seconds > 0)
+            .map(Duration::from_secs),
+        allow_pins: reader.switch(&keys::ALLOW_PINS),
+        pin_api_keys: api_keys::of_pinning_clients(reader),
         extra_routes: extra_routes::read(reader),
         retry: retries::read(reader),
         connect_timeout: reader.millis(&keys::CONNECT_TIMEOUT_MS),

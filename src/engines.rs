@@ -2,6 +2,8 @@
 //!
 //! - [`Engine`] is one vLLM server: its URL, the addresses of its name, its running requests;
 //! - [`Fleet`] holds them all, and which of them serve which model;
+//! - [`Pool`] is those that serve one model, and the logic that chooses among them;
+//! - [`Scraper`] asks them how busy they are;
 //! - [`Catalog`] asks them what they serve, for `/v1/models` and for engines whose models are not
 //!   configured.
 
@@ -9,8 +11,14 @@ mod ask;
 mod catalog;
 mod engine;
 mod fleet;
+mod gauges;
+mod pool;
+mod scraper;
 
 pub use ask::{AskError, Asker};
 pub use catalog::{Catalog, ModelEntry};
 pub use engine::{Engine, EngineId, InFlight};
-pub use fleet::{Fleet, Lookup, Pool};
+pub use fleet::{Fleet, Lookup};
+pub use gauges::Gauges;
+pub use pool::{Placed, Pool};
+pub use scraper::Scraper;

@@ -215,7 +215,7 @@ mod tests {
         metrics.stale_connection();
         let engine = Engine::new(
             crate::engines::EngineId::new(0),
-            "http://e".parse().unwrap(),
+            &crate::config::EngineSpec::new("http://e".parse().unwrap(), Vec::new()),
         );
         let text = String::from_utf8(metrics.expose(&[Arc::new(engine)])).unwrap();
         for name in names::ALL {

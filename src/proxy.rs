@@ -19,6 +19,7 @@ mod connect;
 mod context;
 mod first_event;
 mod headers;
+mod pin;
 mod respond;
 mod translate;
 mod upload;
@@ -31,12 +32,13 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use http::Version;
-use http::header::{HeaderValue, TRANSFER_ENCODING};
+use http::header::{HeaderName, HeaderValue, TRANSFER_ENCODING};
 use pingora_core::modules::http::HttpModules;
 use pingora_core::upstreams::peer::HttpPeer;
 use pingora_core::{Error, ErrorType, Result};
 use pingora_http::{RequestHeader, ResponseHeader};
 use pingora_proxy::{FailToProxy, ProxyHttp, ProxyWarnLogContext, Session};
+use tokio::time::Instant;
 
 use crate::access_log;
 use crate::api_error::ApiError;
@@ -44,8 +46,10 @@ use crate::config::{Secret, Settings};
 use crate::edge::Exchange;
 use crate::engines::{Catalog, Fleet};
 use crate::metrics::Metrics;
+use crate::request::json::Wanted;
 use crate::request::route::{Route, Routes};
 use crate::retry::{Outcome, RetryConfig};
+use crate::routing::Kind;
 
 pub use account::on_refusal;
 use connect::EngineConnector;
@@ -69,6 +73,11 @@ pub struct Router {
     other_route: Arc<str>,
     retry: Option<RetryConfig>,
     api_keys: Vec<Secret>,
+    allow_pins: bool,
+    pin_api_keys: Vec<Secret>,
+    default_model: Option<String>,
+    wanted: Wanted,
+    session_header: Option<HeaderName>,
     engine_credential: Option<HeaderValue>,
     max_body: usize,
     connect_timeout: Duration,
@@ -76,6 +85,7 @@ pub struct Router {
     access_log: access_log::Format,
     /// Tells connections that must not come from the pool from all others.
     fresh: AtomicU64,
+    started: Instant,
 }
 
 impl Router {
@@ -105,12 +115,25 @@ impl Router {
             other_route: OTHER_ROUTE.into(),
             retry: settings.retry,
             api_keys: settings.api_keys.clone(),
+            allow_pins: settings.allow_pins,
+            pin_api_keys: settings.pin_api_keys.clone(),
+            default_model: settings.default_model.clone(),
+            wanted: Wanted {
+                session: settings.routing.kind == Kind::Session,
+                session_key: settings.session_key.clone(),
+            },
+            session_header: settings
+                .session_key
+                .as_ref()
+                .filter(|_| settings.routing.kind == Kind::Session)
+                .and_then(|key| key.parse().ok()),
             engine_credential,
             max_body: settings.max_request_body_bytes,
             connect_timeout: settings.connect_timeout,
             engine_keepalive: settings.engine_keepalive,
             access_log: settings.log_format.into(),
             fresh: AtomicU64::new(1),
+            started: Instant::now(),
         })
     }
 
@@ -139,6 +162,7 @@ impl ProxyHttp for Router {
             request_id: String::new(),
             route: Arc::clone(&self.other_route),
             stream: false,
+            may_pin: false,
             forward: None,
             end: None,
             attempts: Vec::new(),
@@ -186,6 +210,7 @@ impl ProxyHttp for Router {
                 length: forward.length,
                 decoded: forward.decoded,
                 credential: self.credential(),
+                target: forward.target.as_deref(),
             },
         )
     }
@@ -282,6 +307,14 @@ impl ProxyHttp for Router {
         response.insert_header(headers::REQUEST_ID, &ctx.request_id)?;
         if let (Some(_), Some(forward)) = (&self.retry, &ctx.forward) {
             response.insert_header(headers::ATTEMPTS, forward.attempts.spent())?;
+        }
+        if let Some(running) = ctx
+            .forward
+            .as_ref()
+            .and_then(|forward| forward.running.as_ref())
+            && ctx.may_pin
+        {
+            response.insert_header(headers::ENGINE, running.engine.name())?;
         }
         Ok(())
     }

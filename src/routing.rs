@@ -1,19 +1,184 @@
-//! Which engine serves a request.
+//! Which of the engines that may serve a request gets its next attempt.
 //!
-//! A logic is given the number of engines of the pool and what the request may do with each of
-//! them, and returns the place of one. It knows neither clocks nor sockets.
+//! A logic is given the [`Candidates`], each at a place from 0 on, and what it may know of the
+//! request ([`Ask`]), and returns a place. It knows neither clocks nor dice nor sockets: the time
+//! and one draw are part of the ask. Every logic honours the standing of a candidate: an excluded
+//! one is never picked, and one that just answered a retryable status only where no other is left.
 
+mod least_load;
+mod load;
 mod round_robin;
+mod session;
 
+pub use least_load::LeastLoad;
+pub use load::Load;
 pub use round_robin::RoundRobin;
+pub use session::Session;
 
+use std::time::Duration;
+
+use crate::engines::EngineId;
 use crate::retry::Standing;
 
-/// The best standing any engine has, for those that choose among equals.
-fn best_of(count: usize, standing: &dyn Fn(usize) -> Standing) -> Option<Standing> {
+/// The engines that serve a request's model, as a routing logic sees them.
+pub trait Candidates {
+    /// How many there are; places run from 0 to below this.
+    fn count(&self) -> usize;
+
+    /// The engine at a place.
+    fn id(&self, place: usize) -> EngineId;
+
+    /// What the request may do with it now.
+    fn standing(&self, place: usize) -> Standing;
+
+    /// How busy it is, per unit of its weight: 0 is idle.
+    fn load(&self, place: usize) -> f64;
+
+    /// Requests of this pool that run on it.
+    fn placed(&self, place: usize) -> usize;
+
+    /// Requests of this pool that run on all of them.
+    fn placed_in_all(&self) -> usize;
+
+    /// Changes when the engine was started anew, and so lost all it had cached.
+    fn incarnation(&self, place: usize) -> u32;
+}
+
+/// What a routing logic may know of a request.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Ask<'a> {
+    /// Whether this is another attempt after a first one.
+    pub again: bool,
+    /// The session the request belongs to.
+    pub session: Option<&'a str>,
+    /// Random bits, fresh for every pick.
+    pub draw: u64,
+    /// Time since the process started.
+    pub now: Duration,
+}
+
+/// What a pool tells of an engine when its logic is made.
+#[derive(Clone, Debug)]
+pub struct Member<'a> {
+    /// A name that is the same in every process.
+    pub name: &'a str,
+    /// Its share of the requests, relative to the others; at least 1.
+    pub weight: u32,
+}
+
+/// The routing logic of one pool.
+#[derive(Debug)]
+pub enum Logic {
+    /// Each engine in turn.
+    RoundRobin(RoundRobin),
+    /// The less busy one of two.
+    LeastLoad(LeastLoad),
+    /// The one a session belongs to.
+    Session(Session),
+}
+
+/// How engines are chosen.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Routing {
+    /// The logic.
+    pub kind: Kind,
+    /// When `prefixaware` looks at load alone.
+    pub balance: Balance,
+    /// What `prefixaware` remembers.
+    pub prefix: PrefixLimits,
+}
+
+/// How far the loads of the engines of a pool may lie apart; both must be exceeded.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Balance {
+    /// By so many requests.
+    pub difference: f64,
+    /// By this factor; at least 1.
+    pub ratio: f64,
+}
+
+/// The bounds of what is remembered of prompts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PrefixLimits {
+    /// The shortest match that counts, in bytes.
+    pub least_match: usize,
+    /// The most memory for all of it, in bytes.
+    pub memory: usize,
+    /// How long an engine is taken to keep a prompt.
+    pub ttl: Duration,
+}
+
+/// The logics there are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Kind {
+    /// Each engine in turn.
+    #[default]
+    RoundRobin,
+    /// The less busy one of two.
+    LeastLoad,
+    /// The one a session belongs to.
+    Session,
+    /// The one that has the beginning of the prompt.
+    PrefixAware,
+}
+
+impl Kind {
+    /// Every logic, by its word in the configuration.
+    pub const WORDS: [(&'static str, Self); 4] = [
+        ("roundrobin", Self::RoundRobin),
+        ("leastload", Self::LeastLoad),
+        ("session", Self::Session),
+        ("prefixaware", Self::PrefixAware),
+    ];
+
+    /// The word in the configuration.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::RoundRobin => "roundrobin",
+            Self::LeastLoad => "leastload",
+            Self::Session => "session",
+            Self::PrefixAware => "prefixaware",
+        }
+    }
+
+    /// Whether it looks at how busy the engines are.
+    pub fn weighs_load(self) -> bool {
+        self != Self::RoundRobin
+    }
+}
+
+impl Logic {
+    /// The logic of a pool of `members`, which takes over what `before`, the logic of the same
+    /// pool with other members, has learnt.
+    pub fn new(kind: Kind, members: &[Member<'_>], before: Option<&Self>) -> Self {
+        match kind {
+            Kind::RoundRobin => {
+                let before = match before {
+                    Some(Self::RoundRobin(before)) => Some(before),
+                    _ => None,
+                };
+                Self::RoundRobin(RoundRobin::new(members, before))
+            }
+            Kind::LeastLoad => Self::LeastLoad(LeastLoad),
+            Kind::Session | Kind::PrefixAware => Self::Session(Session::new(members)),
+        }
+    }
+
+    /// The place of the engine for the next attempt; `None` where all are excluded.
+    pub fn pick(&self, ask: &Ask<'_>, among: &dyn Candidates) -> Option<usize> {
+        match self {
+            Self::RoundRobin(logic) => logic.pick(ask, among),
+            Self::LeastLoad(logic) => logic.pick(ask, among),
+            Self::Session(logic) => logic.pick(ask, among),
+        }
+    }
+}
+
+/// The best standing any engine has.
+fn best_of(among: &dyn Candidates) -> Option<Standing> {
     let mut best = None;
-    for place in 0..count {
-        match standing(place) {
+    for place in 0..among.count() {
+        match among.standing(place) {
             Standing::Eligible => return Some(Standing::Eligible),
             Standing::Last => best = Some(Standing::Last),
             Standing::Excluded => {}
@@ -21,3 +186,6 @@ fn best_of(count: usize, standing: &dyn Fn(usize) -> Standing) -> Option<Standin
     }
     best
 }
+
+#[cfg(test)]
+mod mock;

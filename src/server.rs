@@ -68,7 +68,11 @@ impl Parts {
     /// # Errors
     /// The engine key cannot be sent, or metrics cannot be registered.
     pub fn new(settings: &Settings, drain: &Drain) -> Result<Self, ServeError> {
-        let fleet = Arc::new(Fleet::new(&settings.engines, &settings.aliases));
+        let fleet = Arc::new(Fleet::new(
+            &settings.engines,
+            &settings.aliases,
+            settings.routing.kind,
+        ));
         let engine_key = settings.engine_api_key.as_ref().map(Secret::expose);
         let catalog = Arc::new(Catalog::new(Arc::clone(&fleet), engine_key, ASK_LIMIT));
         let metrics = Metrics::new()?;

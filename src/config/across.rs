@@ -1,10 +1,11 @@
 //! Checks across settings: two that clash, one that has no effect, a variable that nobody reads.
 
-use super::keys::{ADMIN_PORT, ENV_PREFIX, KEYS, PORT, SESSION_KEY, Source};
+use super::keys::{ADMIN_PORT, DEFAULT_MODEL, ENV_PREFIX, KEYS, PORT, SESSION_KEY, Source};
 use super::reader::Reader;
 use super::report::Place;
 use super::settings::Settings;
 use super::suggest;
+use crate::routing::Kind;
 
 /// Two listeners cannot share a port.
 pub(super) fn check_listeners(reader: &mut Reader<'_>, settings: &Settings) {
@@ -24,14 +25,32 @@ pub(super) fn check_listeners(reader: &mut Reader<'_>, settings: &Settings) {
 
 /// A session key is for those that look at it.
 pub(super) fn check_session(reader: &mut Reader<'_>, settings: &Settings) {
-    let logic = settings.routing_logic;
-    if settings.session_key.is_some() && !logic.uses_session() {
+    let logic = settings.routing.kind;
+    if settings.session_key.is_some() && logic != Kind::Session {
         let what = format!(
             "{} has no effect: routing_logic {} does not look at it",
             SESSION_KEY.name,
-            logic.name()
+            logic.word()
         );
         reader.report.warnings.push(what);
+    }
+}
+
+/// The default model must be one that somebody serves.
+pub(super) fn check_default_model(reader: &mut Reader<'_>, settings: &Settings) {
+    let Some(model) = &settings.default_model else {
+        return;
+    };
+    let engines = &settings.engines;
+    let served = settings.aliases.contains_key(model)
+        || engines.iter().any(|engine| engine.models.contains(model));
+    // An engine without declared models may turn out to serve it.
+    if !served && engines.iter().all(|engine| !engine.models.is_empty()) {
+        let place = reader.given(&DEFAULT_MODEL).place;
+        reader.mistake(
+            &place,
+            format!("{model} is served by no engine and is no alias"),
+        );
     }
 }
 

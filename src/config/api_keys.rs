@@ -4,7 +4,7 @@
 
 use std::fs;
 
-use super::keys::{API_KEY, API_KEY_FILE, API_KEYS, ENGINE_API_KEY};
+use super::keys::{API_KEY, API_KEY_FILE, API_KEYS, ENGINE_API_KEY, Key, PIN_API_KEYS};
 use super::names;
 use super::reader::{Given, Raw, Reader};
 use super::report::Place;
@@ -24,7 +24,7 @@ pub(super) fn of_clients(reader: &mut Reader<'_>) -> Vec<Secret> {
             .filter_map(|part| secret(reader, &short.place, part))
             .collect()
     } else {
-        listed(reader)
+        listed(reader, &API_KEYS)
     };
     if let Some((place, path)) = reader.text(&API_KEY_FILE) {
         keys.extend(from_file(reader, &place, &path));
@@ -32,8 +32,13 @@ pub(super) fn of_clients(reader: &mut Reader<'_>) -> Vec<Secret> {
     keys
 }
 
-fn listed(reader: &mut Reader<'_>) -> Vec<Secret> {
-    let given = reader.given(&API_KEYS);
+/// The keys of clients that may choose the engine.
+pub(super) fn of_pinning_clients(reader: &mut Reader<'_>) -> Vec<Secret> {
+    listed(reader, &PIN_API_KEYS)
+}
+
+fn listed(reader: &mut Reader<'_>, key: &Key) -> Vec<Secret> {
+    let given = reader.given(key);
     if given.raw.is_null() {
         // A template that was never filled in must not open the door.
         reader.mistake(

@@ -5,26 +5,35 @@
 use std::collections::BTreeSet;
 
 use super::engine_url::EngineUrl;
-use super::keys::{ENGINES, STATIC_BACKENDS, STATIC_MODELS};
+use super::keys::{ENGINES, STATIC_BACKENDS, STATIC_MODELS, STATIC_WEIGHTS};
 use super::names;
-use super::reader::{Given, Reader, fields, unknown_field};
+use super::reader::{Given, Number, Raw, Reader, fields, unknown_field};
 use super::report::Place;
 use super::settings::EngineSpec;
 use super::yaml::Node;
+
+const FIELDS: &[&str] = &["url", "models", "weight", "id"];
+/// The largest weight.
+const MAX_WEIGHT: u32 = 1_000_000;
+/// The longest id.
+const MAX_ID: usize = 64;
 
 /// Reads the engines. `None` if something is wrong with them.
 pub(super) fn read(reader: &mut Reader<'_>) -> Option<Vec<EngineSpec>> {
     let mistakes = reader.report.count();
     let backends = reader.given(&STATIC_BACKENDS);
-    let models = reader.given(&STATIC_MODELS);
+    let (models, weights) = (reader.given(&STATIC_MODELS), reader.given(&STATIC_WEIGHTS));
     let engines = if backends.place.is_given() {
-        typed(reader, &backends, &models)
+        typed(reader, &backends, &models, &weights)
     } else {
-        if models.place.is_given() {
-            reader.mistake(
-                &models.place,
-                "given without --static-backends, whose models it names",
-            );
+        for (given, what) in [
+            (&models, "whose models it names"),
+            (&weights, "whose engines it weighs"),
+        ] {
+            if given.place.is_given() {
+                let what = format!("given without --static-backends, {what}");
+                reader.mistake(&given.place, what);
+            }
         }
         from_file(reader)
     };
@@ -33,7 +42,12 @@ pub(super) fn read(reader: &mut Reader<'_>) -> Option<Vec<EngineSpec>> {
     (reader.report.count() == mistakes).then_some(engines)
 }
 
-fn typed(reader: &mut Reader<'_>, backends: &Given, models: &Given) -> Vec<(Place, EngineSpec)> {
+fn typed(
+    reader: &mut Reader<'_>,
+    backends: &Given,
+    models: &Given,
+    weights: &Given,
+) -> Vec<(Place, EngineSpec)> {
     let urls = names::comma_list(reader, backends);
     let models_of = if models.place.is_given() {
         let lists = names::comma_list(reader, models);
@@ -52,16 +66,54 @@ fn typed(reader: &mut Reader<'_>, backends: &Given, models: &Given) -> Vec<(Plac
     } else {
         Vec::new()
     };
-    let mut models_of = models_of.into_iter();
+    let weights = typed_weights(reader, weights, urls.len());
+    let (mut models_of, mut weights) = (models_of.into_iter(), weights.into_iter());
     let mut engines = Vec::new();
     for url in urls.iter().filter(|url| !url.is_empty()) {
         let models = models_of.next().unwrap_or_default();
+        let weight = weights.next().unwrap_or(1);
         match url.parse() {
-            Ok(url) => engines.push((backends.place.clone(), EngineSpec { url, models })),
+            Ok(url) => {
+                let engine = EngineSpec::new(url, models);
+                engines.push((backends.place.clone(), EngineSpec { weight, ..engine }));
+            }
             Err(error) => reader.mistake(&backends.place, error),
         }
     }
     engines
+}
+
+fn typed_weights(reader: &mut Reader<'_>, given: &Given, engines: usize) -> Vec<u32> {
+    if !given.place.is_given() {
+        return Vec::new();
+    }
+    let parts = names::comma_list(reader, given);
+    if parts.len() != engines {
+        let what = format!(
+            "{} for {}; give one per engine, in the same order",
+            counted(parts.len(), "weight"),
+            counted(engines, "engine"),
+        );
+        reader.mistake(&given.place, what);
+    }
+    let weight = |part: &String| {
+        let number = part.parse::<i128>().ok().map(Number::Whole);
+        weight(reader, &given.place, number, part)
+    };
+    parts.iter().map(weight).collect()
+}
+
+/// A weight within its bounds; 1 after a mistake.
+fn weight(reader: &mut Reader<'_>, place: &Place, number: Option<Number>, shown: &str) -> u32 {
+    if let Some(Number::Whole(number)) = number
+        && let Ok(weight @ 1..=MAX_WEIGHT) = u32::try_from(number)
+    {
+        return weight;
+    }
+    let what =
+        format!("{shown} is not a weight; it must be a whole number between 1 and {MAX_WEIGHT}");
+    reader.mistake(place, what);
+    1
 }
 
 fn models_of_one(reader: &mut Reader<'_>, place: &Place, list: &str) -> Vec<String> {
@@ -107,16 +159,17 @@ fn entry(reader: &mut Reader<'_>, place: &Place, item: &Node) -> Option<(Place, 
         );
         return None;
     };
-    let fields = fields(
-        &mut reader.report,
-        place,
-        entries,
-        &["url", "models"],
-        unknown_field,
-    );
+    let fields = fields(&mut reader.report, place, entries, FIELDS, unknown_field);
     let models = fields
         .get("models")
         .map(|(place, node)| models_in_file(reader, place, node));
+    let weight = fields.get("weight").map(|(place, node)| {
+        let number = Raw::Node(node.clone()).number();
+        weight(reader, place, number, &node.shown())
+    });
+    let id = fields
+        .get("id")
+        .and_then(|(place, node)| id(reader, place, node));
     let Some((place, url)) = fields.get("url") else {
         reader.mistake(place, "has no url; give one such as http://127.0.0.1:9001");
         return None;
@@ -129,8 +182,9 @@ fn entry(reader: &mut Reader<'_>, place: &Place, item: &Node) -> Option<(Place, 
         Ok(url) => Some((
             place.clone(),
             EngineSpec {
-                url,
-                models: models.unwrap_or_default(),
+                weight: weight.unwrap_or(1),
+                id,
+                ..EngineSpec::new(url, models.unwrap_or_default())
             },
         )),
         Err(error) => {
@@ -140,10 +194,29 @@ fn entry(reader: &mut Reader<'_>, place: &Place, item: &Node) -> Option<(Place, 
     }
 }
 
+/// A name that can stand in a query, a header and a log line.
+fn id(reader: &mut Reader<'_>, place: &Place, node: &Node) -> Option<String> {
+    let fits = |text: &str| {
+        let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+        (1..=MAX_ID).contains(&text.len()) && text.bytes().all(plain)
+    };
+    match node {
+        Node::Text(text) if fits(text) => Some(text.clone()),
+        node => {
+            let what = format!(
+                "{} is not the id of an engine; it must be text of 1 to {MAX_ID} letters, digits, dashes, dots and underscores",
+                node.shown()
+            );
+            reader.mistake(place, what);
+            None
+        }
+    }
+}
+
 fn models_in_file(reader: &mut Reader<'_>, place: &Place, node: &Node) -> Vec<String> {
     let given = Given {
         place: place.clone(),
-        raw: super::reader::Raw::Node(node.clone()),
+        raw: Raw::Node(node.clone()),
     };
     let mut models = Vec::new();
     for (place, item) in names::list(reader, &given, "models") {
@@ -169,10 +242,15 @@ fn add_model(
 }
 
 fn refuse_twins(reader: &mut Reader<'_>, engines: &[(Place, EngineSpec)]) {
-    let mut seen = BTreeSet::new();
+    let (mut seen, mut ids) = (BTreeSet::new(), BTreeSet::new());
     for (place, engine) in engines {
         if !seen.insert(&engine.url) {
             reader.mistake(place, format!("the engine {} is listed twice", engine.url));
+        }
+        if let Some(id) = &engine.id
+            && !ids.insert(id)
+        {
+            reader.mistake(place, format!("the id {id} is given to two engines"));
         }
     }
 }

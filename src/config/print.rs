@@ -30,8 +30,17 @@ impl Settings {
         put(&mut out, &keys::ENGINES, self.engines.iter().map(engine).collect::<Vec<_>>());
         put(&mut out, &keys::ALIASES, &self.aliases);
         put(&mut out, &keys::MODELS_REFRESH_MS, millis(self.models_refresh));
-        put(&mut out, &keys::ROUTING_LOGIC, self.routing_logic.name());
+        put(&mut out, &keys::DEFAULT_MODEL, &self.default_model);
+        put(&mut out, &keys::ROUTING_LOGIC, self.routing.kind.word());
         put(&mut out, &keys::SESSION_KEY, &self.session_key);
+        put(&mut out, &keys::ENGINE_STATS_INTERVAL, self.engine_stats_interval.map_or(0, |time| time.as_secs()));
+        put(&mut out, &keys::PREFIX_MIN_MATCH_LENGTH, self.routing.prefix.least_match);
+        put(&mut out, &keys::BALANCE_ABS_THRESHOLD, whole(self.routing.balance.difference));
+        put(&mut out, &keys::BALANCE_REL_THRESHOLD, self.routing.balance.ratio);
+        put(&mut out, &keys::PREFIX_INDEX_BYTES, self.routing.prefix.memory);
+        put(&mut out, &keys::PREFIX_TTL_MS, millis(self.routing.prefix.ttl));
+        put(&mut out, &keys::ALLOW_PINS, self.allow_pins);
+        put(&mut out, &keys::PIN_API_KEYS, &self.pin_api_keys);
         put(&mut out, &keys::EXTRA_ROUTES, self.extra_routes.iter().map(route).collect::<Vec<_>>());
         self.put_retries(&mut out);
         put(&mut out, &keys::CONNECT_TIMEOUT_MS, millis(self.connect_timeout));
@@ -87,6 +96,10 @@ fn engine(engine: &EngineSpec) -> Mapping {
     let mut out = Mapping::new();
     put_field(&mut out, "url", &engine.url);
     put_field(&mut out, "models", &engine.models);
+    put_field(&mut out, "weight", engine.weight);
+    if let Some(id) = &engine.id {
+        put_field(&mut out, "id", id);
+    }
     out
 }
 
@@ -101,6 +114,12 @@ fn route(route: &ExtraRoute) -> Mapping {
     };
     put_field(&mut out, "resend", resend);
     out
+}
+
+/// A setting that was read as a whole number.
+#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+fn whole(number: f64) -> u64 {
+    number as u64
 }
 
 fn millis(time: Duration) -> u64 {

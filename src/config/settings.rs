@@ -8,6 +8,7 @@ use super::engine_url::EngineUrl;
 use super::secret::Secret;
 use crate::request::route::ModelSource;
 use crate::retry::{Resend, RetryConfig};
+use crate::routing::Routing;
 
 /// What the proxy runs by. Made by [`load`](super::load), which lets no mistake through.
 #[derive(Clone, Debug)]
@@ -30,10 +31,18 @@ pub struct Settings {
     pub aliases: BTreeMap<String, String>,
     /// How often an engine without declared models is asked again.
     pub models_refresh: Duration,
+    /// The model of requests that name none; `None` refuses them.
+    pub default_model: Option<String>,
     /// How an engine is chosen.
-    pub routing_logic: RoutingLogic,
+    pub routing: Routing,
     /// Header, or top-level field of the JSON body, that names the session.
     pub session_key: Option<String>,
+    /// How often an engine is asked for its load; `None` is never.
+    pub engine_stats_interval: Option<Duration>,
+    /// Whether every client may choose the engine of a request.
+    pub allow_pins: bool,
+    /// Keys of further clients, which may choose the engine in any case.
+    pub pin_api_keys: Vec<Secret>,
     /// Routes forwarded beyond the built-in ones.
     pub extra_routes: Vec<ExtraRoute>,
     /// The retry policy; `None` is off.
@@ -95,27 +104,20 @@ pub struct EngineSpec {
     pub url: EngineUrl,
     /// Its models; empty means that the engine is asked.
     pub models: Vec<String>,
+    /// Its share of the requests, relative to the others; at least 1.
+    pub weight: u32,
+    /// The name clients and operators choose it by; `None` makes one of its URL.
+    pub id: Option<String>,
 }
 
-/// How an engine is chosen among those that serve the model.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RoutingLogic {
-    /// Each in turn.
-    RoundRobin,
-}
-
-impl RoutingLogic {
-    /// The word in the configuration.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::RoundRobin => "roundrobin",
-        }
-    }
-
-    /// Whether it looks at the session.
-    pub fn uses_session(self) -> bool {
-        match self {
-            Self::RoundRobin => false,
+impl EngineSpec {
+    /// An engine of weight 1, without a name of its own.
+    pub fn new(url: EngineUrl, models: Vec<String>) -> Self {
+        Self {
+            url,
+            models,
+            weight: 1,
+            id: None,
         }
     }
 }

@@ -2,17 +2,23 @@
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use arc_swap::ArcSwap;
+use xxhash_rust::xxh3::xxh3_64;
 
-use crate::config::EngineUrl;
+use super::gauges::Gauges;
+use crate::config::{EngineSpec, EngineUrl};
+use crate::routing::Load;
 
 /// Names one engine for the life of the process; never given to another one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct EngineId(u32);
 
 impl EngineId {
+    /// No engine has this id.
+    pub const NOBODY: Self = Self(u32::MAX);
+
     /// The engine with this number.
     pub const fn new(number: u32) -> Self {
         Self(number)
@@ -30,15 +36,43 @@ pub struct Engine {
     id: EngineId,
     url: EngineUrl,
     label: Arc<str>,
+    name: Box<str>,
+    weight: u32,
     addresses: ArcSwap<Vec<SocketAddr>>,
     /// Place of the address that was connected to last.
     preferred: AtomicUsize,
     in_flight: Arc<AtomicUsize>,
+    reported: Reported,
+    incarnation: AtomicU32,
+}
+
+/// The load an engine has told of beyond our own, in bits of `f32`: both, since a logic reads
+/// them together.
+#[derive(Debug, Default)]
+struct Reported(AtomicU64);
+
+impl Reported {
+    #[allow(clippy::cast_possible_truncation)] // gauges of a few digits
+    fn set(&self, foreign_and_waiting: f64, kv_cache: f64) {
+        let bits = |value: f64| u64::from((value as f32).to_bits());
+        self.0.store(
+            bits(foreign_and_waiting) << 32 | bits(kv_cache),
+            Ordering::Relaxed,
+        );
+    }
+
+    fn get(&self) -> (f64, f64) {
+        #[allow(clippy::cast_possible_truncation)] // the halves
+        let value = |bits: u64| f64::from(f32::from_bits(bits as u32));
+        let both = self.0.load(Ordering::Relaxed);
+        (value(both >> 32), value(both & 0xFFFF_FFFF))
+    }
 }
 
 impl Engine {
-    /// An engine at `url`. One whose host is a name has no address until [`resolve`](Self::resolve).
-    pub fn new(id: EngineId, url: EngineUrl) -> Self {
+    /// An engine. One whose host is a name has no address until [`resolve`](Self::resolve).
+    pub fn new(id: EngineId, spec: &EngineSpec) -> Self {
+        let url = spec.url.clone();
         let literal = url.host().parse::<IpAddr>().ok();
         let addresses = literal
             .map(|ip| SocketAddr::new(ip, url.port()))
@@ -47,10 +81,17 @@ impl Engine {
         Self {
             id,
             label: url.to_string().into(),
+            name: spec
+                .id
+                .as_deref()
+                .map_or_else(|| short_name(&url), Into::into),
+            weight: spec.weight,
             url,
             addresses: ArcSwap::from_pointee(addresses),
             preferred: AtomicUsize::new(0),
             in_flight: Arc::default(),
+            reported: Reported::default(),
+            incarnation: AtomicU32::new(0),
         }
     }
 
@@ -64,7 +105,18 @@ impl Engine {
         &self.url
     }
 
-    /// Its name for people: the URL.
+    /// The name clients and operators choose it by. It is the same in every process, and does not
+    /// tell where the engine is.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Its share of the requests, relative to the others; at least 1.
+    pub fn weight(&self) -> u32 {
+        self.weight
+    }
+
+    /// Its name in logs and metrics: the URL.
     pub fn label(&self) -> &Arc<str> {
         &self.label
     }
@@ -130,11 +182,52 @@ impl Engine {
         self.in_flight.load(Ordering::Relaxed)
     }
 
+    /// How busy it is, per unit of its weight; 0 is idle.
+    pub fn load(&self) -> f64 {
+        let (others, kv_cache) = self.reported.get();
+        let load = Load {
+            in_flight: self.in_flight(),
+            // Foreign and waiting requests weigh the same, so one number stands for both.
+            foreign: others,
+            waiting: 0.0,
+            kv_cache,
+        };
+        load.score() / f64::from(self.weight)
+    }
+
+    /// Takes note of what the engine says of its load; `None` where that is not known, or too old
+    /// to go by.
+    pub fn report(&self, gauges: Option<&Gauges>) {
+        let Some(gauges) = gauges else {
+            return self.reported.set(0.0, 0.0);
+        };
+        #[allow(clippy::cast_precision_loss)] // no engine has 2^52 requests
+        let own = self.in_flight() as f64;
+        let foreign = (gauges.running + gauges.waiting - own).max(0.0);
+        self.reported.set(foreign + gauges.waiting, gauges.kv_cache);
+    }
+
+    /// Changes when the engine was started anew, and so lost what it had cached.
+    pub fn incarnation(&self) -> u32 {
+        self.incarnation.load(Ordering::Relaxed)
+    }
+
+    /// Takes note that it is another process now, or none.
+    pub fn restarted(&self) {
+        self.incarnation.fetch_add(1, Ordering::Relaxed);
+    }
+
     /// Counts an attempt until the guard is dropped.
     pub fn enter(&self) -> InFlight {
         self.in_flight.fetch_add(1, Ordering::Relaxed);
         InFlight(Arc::clone(&self.in_flight))
     }
+}
+
+/// The name of an engine that was given none: the start of a hash of its URL.
+fn short_name(url: &EngineUrl) -> Box<str> {
+    let hash = xxh3_64(url.to_string().as_bytes());
+    format!("{:012x}", hash >> 16).into()
 }
 
 /// An attempt that runs on an engine.
@@ -152,7 +245,10 @@ mod tests {
     use super::*;
 
     fn engine(url: &str) -> Engine {
-        Engine::new(EngineId::new(0), url.parse().unwrap())
+        Engine::new(
+            EngineId::new(0),
+            &EngineSpec::new(url.parse().unwrap(), Vec::new()),
+        )
     }
 
     #[test]
@@ -179,6 +275,35 @@ mod tests {
             sorted.sort_unstable();
             assert_eq!(sorted, all);
         }
+    }
+
+    #[test]
+    fn an_engine_without_a_name_has_one_that_never_changes_and_tells_nothing() {
+        let (one, other) = (
+            engine("http://127.0.0.1:9001"),
+            engine("http://127.0.0.1:9002"),
+        );
+        assert_eq!(one.name(), engine("http://127.0.0.1:9001").name());
+        assert_ne!(one.name(), other.name());
+        assert_eq!(one.name().len(), 12);
+    }
+
+    #[test]
+    fn our_own_requests_are_not_counted_twice() {
+        let engine = engine("http://127.0.0.1:1");
+        let _running: Vec<_> = (0..3).map(|_| engine.enter()).collect();
+        let gauges = |running, waiting| Gauges {
+            running,
+            waiting,
+            ..Gauges::default()
+        };
+        engine.report(Some(&gauges(3.0, 0.0)));
+        assert_eq!(engine.load().to_bits(), 3f64.to_bits());
+        engine.report(Some(&gauges(4.0, 2.0)));
+        // Three of ours, three of others, and two of them wait.
+        assert_eq!(engine.load().to_bits(), 8f64.to_bits());
+        engine.report(None);
+        assert_eq!(engine.load().to_bits(), 3f64.to_bits());
     }
 
     #[test]

@@ -5,64 +5,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use arc_swap::ArcSwap;
 
-use super::{Engine, EngineId};
+use super::{Engine, EngineId, Pool};
 use crate::config::EngineSpec;
-use crate::retry::Attempts;
-use crate::routing::RoundRobin;
-
-/// The engines that may serve a request.
-#[derive(Debug)]
-pub struct Pool {
-    model: Arc<str>,
-    engines: Vec<Arc<Engine>>,
-    ids: Vec<EngineId>,
-    turn: Arc<RoundRobin>,
-}
-
-impl Pool {
-    fn new(model: Arc<str>, engines: Vec<Arc<Engine>>, turn: Arc<RoundRobin>) -> Self {
-        let ids = engines.iter().map(|engine| engine.id()).collect();
-        Self {
-            model,
-            engines,
-            ids,
-            turn,
-        }
-    }
-
-    /// The model, by the name engines know; empty for requests that name none.
-    pub fn model(&self) -> &Arc<str> {
-        &self.model
-    }
-
-    /// The engines' ids, in the order of the configuration.
-    pub fn ids(&self) -> &[EngineId] {
-        &self.ids
-    }
-
-    /// The engines, in the order of the configuration.
-    pub fn engines(&self) -> &[Arc<Engine>] {
-        &self.engines
-    }
-
-    /// The engine for a request's next attempt; `None` where the pool has none to offer.
-    pub fn pick(&self, attempts: &Attempts) -> Option<&Arc<Engine>> {
-        let count = self.engines.len();
-        let place = if attempts.spent() == 0 {
-            self.turn.pick_first(count)
-        } else {
-            let standing = |place: usize| {
-                self.ids
-                    .get(place)
-                    .map_or(crate::retry::Standing::Excluded, |id| {
-                        attempts.standing(*id)
-                    })
-            };
-            self.turn.pick_again(count, &standing)
-        };
-        self.engines.get(place?)
-    }
-}
+use crate::routing::Kind;
 
 /// What a model name leads to.
 #[derive(Debug)]
@@ -85,22 +30,24 @@ pub struct Fleet {
     served: Mutex<Vec<Option<Vec<String>>>>,
     pools: ArcSwap<HashMap<String, Arc<Pool>>>,
     any: Arc<Pool>,
+    routing: Kind,
 }
 
 impl Fleet {
     /// The fleet of a configuration. Engines without models serve nothing until
     /// [`learn`](Self::learn).
-    pub fn new(specs: &[EngineSpec], aliases: &BTreeMap<String, String>) -> Self {
+    pub fn new(specs: &[EngineSpec], aliases: &BTreeMap<String, String>, routing: Kind) -> Self {
         let engines: Vec<_> = (0u32..)
             .zip(specs)
-            .map(|(number, spec)| Arc::new(Engine::new(EngineId::new(number), spec.url.clone())))
+            .map(|(number, spec)| Arc::new(Engine::new(EngineId::new(number), spec)))
             .collect();
         let served: Vec<_> = specs
             .iter()
             .map(|spec| (!spec.models.is_empty()).then(|| spec.models.clone()))
             .collect();
         let fleet = Self {
-            any: Arc::new(Pool::new("".into(), engines.clone(), Arc::default())),
+            any: Arc::new(Pool::new("".into(), engines.clone(), routing, None)),
+            routing,
             engines,
             aliases: aliases.clone(),
             served: Mutex::new(served),
@@ -130,7 +77,7 @@ impl Fleet {
         let model = self.aliases.get(name);
         let pools = self.pools.load();
         match pools.get(model.map_or(name, String::as_str)) {
-            Some(pool) if pool.engines.is_empty() => Lookup::NoEngine,
+            Some(pool) if pool.is_empty() => Lookup::NoEngine,
             Some(pool) => Lookup::Pool(Arc::clone(pool), model.is_some()),
             None if model.is_some() || self.lock().iter().any(Option::is_none) => Lookup::NoEngine,
             None => Lookup::Unknown,
@@ -142,7 +89,7 @@ impl Fleet {
         self.pools
             .load()
             .get(model)
-            .is_some_and(|pool| pool.ids.contains(&engine))
+            .is_some_and(|pool| pool.ids().contains(&engine))
     }
 
     /// The models an engine serves, as far as is known.
@@ -168,7 +115,8 @@ impl Fleet {
         }
     }
 
-    /// Builds the pools anew. A model keeps its turn, and stays known after its last engine.
+    /// Builds the pools anew. A model keeps what its pool has
+    /// counted and learnt, and stays known after its last engine.
     fn rebuild(&self, served: &[Option<Vec<String>>]) {
         let before = self.pools.load();
         let mut members: BTreeMap<&str, Vec<Arc<Engine>>> = before
@@ -184,14 +132,9 @@ impl Fleet {
             }
         }
         let pools = members.into_iter().map(|(model, engines)| {
-            let turn = before
-                .get(model)
-                .map(|pool| Arc::clone(&pool.turn))
-                .unwrap_or_default();
-            (
-                model.to_owned(),
-                Arc::new(Pool::new(model.into(), engines, turn)),
-            )
+            let before = before.get(model).map(|pool| &**pool);
+            let pool = Pool::new(model.into(), engines, self.routing, before);
+            (model.to_owned(), Arc::new(pool))
         });
         self.pools.store(Arc::new(pools.collect()));
     }
@@ -204,18 +147,20 @@ impl Fleet {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::retry::Resend;
+    use crate::retry::{Attempts, Resend};
+    use crate::routing::Ask;
 
     fn spec(port: u16, models: &[&str]) -> EngineSpec {
-        EngineSpec {
-            url: format!("http://127.0.0.1:{port}").parse().unwrap(),
-            models: models.iter().map(|model| (*model).to_owned()).collect(),
-        }
+        let url = format!("http://127.0.0.1:{port}").parse().unwrap();
+        EngineSpec::new(
+            url,
+            models.iter().map(|model| (*model).to_owned()).collect(),
+        )
     }
 
     fn ports(fleet: &Fleet, name: &str) -> Vec<u16> {
         match fleet.find(name) {
-            Lookup::Pool(pool, _) => pool.engines().iter().map(|e| e.url().port()).collect(),
+            Lookup::Pool(pool, _) => pool.engines().map(|e| e.url().port()).collect(),
             other => panic!("{name}: {other:?}"),
         }
     }
@@ -226,6 +171,7 @@ mod tests {
         let fleet = Fleet::new(
             &[spec(1, &["m", "x"]), spec(2, &["m"]), spec(3, &["x"])],
             &aliases,
+            Kind::RoundRobin,
         );
         assert_eq!(ports(&fleet, "m"), [1, 2]);
         assert_eq!(ports(&fleet, "x"), [1, 3]);
@@ -236,7 +182,11 @@ mod tests {
 
     #[test]
     fn a_model_may_belong_to_an_engine_that_was_not_heard_yet() {
-        let fleet = Fleet::new(&[spec(1, &["m"]), spec(2, &[])], &BTreeMap::new());
+        let fleet = Fleet::new(
+            &[spec(1, &["m"]), spec(2, &[])],
+            &BTreeMap::new(),
+            Kind::RoundRobin,
+        );
         assert!(matches!(fleet.find("later"), Lookup::NoEngine));
         let second = fleet.engines()[1].id();
         fleet.learn(second, vec!["later".to_owned()]);
@@ -246,7 +196,7 @@ mod tests {
 
     #[test]
     fn a_model_stays_known_after_its_last_engine_dropped_it() {
-        let fleet = Fleet::new(&[spec(1, &[])], &BTreeMap::new());
+        let fleet = Fleet::new(&[spec(1, &[])], &BTreeMap::new(), Kind::RoundRobin);
         let engine = fleet.engines()[0].id();
         fleet.learn(engine, vec!["m".to_owned()]);
         fleet.learn(engine, vec![]);
@@ -258,11 +208,13 @@ mod tests {
         let fleet = Fleet::new(
             &[spec(1, &["m"]), spec(2, &["m"]), spec(3, &[])],
             &BTreeMap::new(),
+            Kind::RoundRobin,
         );
         let first = |fleet: &Fleet| match fleet.find("m") {
             Lookup::Pool(pool, _) => pool
-                .pick(&Attempts::new(None, Resend::Always))
+                .place(&Attempts::new(None, Resend::Always), &Ask::default())
                 .unwrap()
+                .0
                 .url()
                 .port(),
             other => panic!("{other:?}"),

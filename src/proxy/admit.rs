@@ -14,8 +14,9 @@ use pingora_http::RequestHeader;
 use pingora_proxy::Session;
 
 use super::Router;
-use super::authorize::is_authorized;
+use super::authorize::{holds_one_of, is_authorized};
 use super::context::{Context, End, Forward};
+use super::pin::{pairs, pin, target_without_pin};
 use crate::api_error::ApiError;
 use crate::engines::{Lookup, Pool};
 use crate::request::body::{Format, Reading, Renamed, Unroutable, codings};
@@ -56,6 +57,24 @@ enum Admitted {
     Health,
 }
 
+/// Where a request goes.
+struct Target {
+    pool: Arc<Pool>,
+    /// The body to send, where it is not the client's.
+    renamed: Option<Renamed>,
+    session: Option<String>,
+}
+
+impl Target {
+    fn of(pool: Arc<Pool>) -> Self {
+        Self {
+            pool,
+            renamed: None,
+            session: None,
+        }
+    }
+}
+
 impl Router {
     /// Whether the request has been answered here.
     pub(super) async fn admit(&self, session: &mut Session, ctx: &mut Context) -> Result<bool> {
@@ -79,7 +98,9 @@ impl Router {
     async fn decide(&self, session: &mut Session, ctx: &mut Context) -> Result<Admitted, Stop> {
         let request = session.req_header();
         let path = request.uri.path();
-        if path != HEALTH && !is_authorized(&self.api_keys, &request.headers) {
+        let holds_pin_key = holds_one_of(&self.pin_api_keys, &request.headers);
+        ctx.may_pin = self.allow_pins || holds_pin_key;
+        if path != HEALTH && !holds_pin_key && !is_authorized(&self.api_keys, &request.headers) {
             return Err(ApiError::invalid_api_key().into());
         }
         let route = match self.routes.find(&request.method, path) {
@@ -111,12 +132,23 @@ impl Router {
         resend: Resend,
     ) -> Result<Forward, Stop> {
         let request = session.req_header();
-        let (pool, renamed) = match model {
-            ModelSource::Any => (Arc::clone(self.fleet.any()), None),
-            ModelSource::Query => (self.pool_of_query(request.uri.query())?, None),
+        let Target {
+            pool,
+            renamed,
+            session,
+        } = match model {
+            ModelSource::Any => Target::of(Arc::clone(self.fleet.any())),
+            ModelSource::Query => Target::of(self.pool_of_query(request.uri.query())?),
             ModelSource::Body => self.pool_of_body(request, ctx, body, Format::Json).await?,
             ModelSource::Form => self.pool_of_body(request, ctx, body, Format::Form).await?,
         };
+        let (pool, is_pinned) = pin(request, ctx.may_pin, pool)?;
+        let header = self.session_header.as_ref();
+        let header = header.and_then(|name| request.headers.get(name)?.to_str().ok());
+        let session = header
+            .filter(|session| !session.is_empty())
+            .map(str::to_owned)
+            .or(session);
         let declares = !body.is_empty()
             || request.headers.contains_key(CONTENT_LENGTH)
             || matches!(request.method, Method::POST | Method::PUT | Method::PATCH);
@@ -126,6 +158,8 @@ impl Router {
         Ok(Forward {
             pool,
             attempts: Attempts::new(self.retry.as_ref(), resend),
+            session,
+            target: is_pinned.then(|| target_without_pin(request)).flatten(),
             length: declares.then_some(length),
             upgrade: model.may_upgrade() && request.headers.contains_key(UPGRADE),
             decoded: renamed.as_ref().is_some_and(|renamed| renamed.decoded),
@@ -137,43 +171,51 @@ impl Router {
         })
     }
 
-    /// The pool of the model a body names, and the body to send where that name is an alias.
+    /// What a body says of where its request goes.
     async fn pool_of_body(
         &self,
         request: &RequestHeader,
         ctx: &mut Context,
         body: &Bytes,
         format: Format,
-    ) -> Result<(Arc<Pool>, Option<Renamed>), Stop> {
+    ) -> Result<Target, Stop> {
         let fields = &request.headers;
         let codings = codings(fields).map_err(Unroutable::from)?;
         let limit = self.max_body;
         let reading = if codings.is_empty() {
-            Reading::of(format, fields, &codings, body, limit)?
+            Reading::of(format, fields, &codings, body, limit, &self.wanted)?
         } else {
             // A few compressed bytes can be long to read.
-            let (fields, body) = (fields.clone(), body.clone());
-            let read = move || Reading::of(format, &fields, &codings, &body, limit);
+            let (fields, body, wanted) = (fields.clone(), body.clone(), self.wanted.clone());
+            let read = move || Reading::of(format, &fields, &codings, &body, limit, &wanted);
             tokio::task::spawn_blocking(read)
                 .await
                 .map_err(|_| ApiError::internal())??
         };
         ctx.stream = reading.stream();
-        let (pool, is_alias) = self.pool_of(reading.model()?)?;
-        let renamed = is_alias.then(|| reading.renamed(body, pool.model()));
-        Ok((pool, renamed))
+        let (model, is_default) = match (reading.model(), &self.default_model) {
+            (Ok(model), _) => (model, false),
+            (Err(error), Some(model)) if error.is_missing_model() => (model.as_str(), true),
+            (Err(error), _) => return Err(error.into()),
+        };
+        let (pool, is_alias) = self.pool_of(model)?;
+        let renamed = (is_alias || is_default).then(|| reading.renamed(body, pool.model()));
+        Ok(Target {
+            pool,
+            renamed,
+            session: reading.session().map(str::to_owned),
+        })
     }
 
-    /// The pool of the model a query names; every engine where it names none.
+    /// The pool of the model a query names; of the default one, or every engine, where it names
+    /// none.
     fn pool_of_query(&self, query: Option<&str>) -> Result<Arc<Pool>, ApiError> {
-        let pairs = query.unwrap_or_default().split('&');
-        let model = pairs
-            .filter_map(|pair| pair.split_once('='))
-            .rfind(|(key, _)| *key == "model");
-        let Some((_, model)) = model else {
-            return Ok(Arc::clone(self.fleet.any()));
+        let model = pairs(query).filter(|(key, _)| *key == "model").last();
+        let model = match (model, &self.default_model) {
+            (Some((_, model)), _) => percent_decode_str(model).decode_utf8_lossy(),
+            (None, Some(model)) => model.as_str().into(),
+            (None, None) => return Ok(Arc::clone(self.fleet.any())),
         };
-        let model = percent_decode_str(model).decode_utf8_lossy();
         self.pool_of(&model).map(|(pool, _)| pool)
     }
 

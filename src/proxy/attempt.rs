@@ -14,6 +14,7 @@ use super::connect::EngineConnector;
 use super::context::{Context, End, Running};
 use crate::api_error::ApiError;
 use crate::retry::{Failure, Outcome};
+use crate::routing::Ask;
 
 /// From this length on, in bytes, a body gets a connection of its own: it may not fit the buffers
 /// between us and the engine, and a fresh connection costs little beside it.
@@ -50,7 +51,13 @@ impl Router {
         };
         let fresh = std::mem::take(&mut forward.again_fresh);
         if !fresh {
-            let Some(engine) = forward.pool.pick(&forward.attempts) else {
+            let ask = Ask {
+                session: forward.session.as_deref(),
+                draw: rand::random(),
+                now: self.started.elapsed(),
+                ..Ask::default()
+            };
+            let Some((engine, placed)) = forward.pool.place(&forward.attempts, &ask) else {
                 let model = forward.pool.model();
                 ctx.end = Some(End::OwnError(ApiError::no_engine_available(model)));
                 return Err(Error::new_up(ErrorType::ConnectNoRoute));
@@ -58,7 +65,7 @@ impl Router {
             forward.attempts.begin(engine.id());
             forward.running = Some(Running {
                 engine: Arc::clone(engine),
-                _in_flight: engine.enter(),
+                _placed: placed,
                 started: Instant::now(),
                 status: None,
             });

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use crate::access_log;
 use crate::api_error::ApiError;
 use crate::edge::Exchange;
-use crate::engines::{Engine, InFlight, Pool};
+use crate::engines::{Engine, Placed, Pool};
 use crate::metrics::RequestInFlight;
 use crate::retry::{Attempts, Failure, RetryReason, StopReason};
 
@@ -24,6 +24,8 @@ pub struct Context {
     /// The route's path; `other` for what is not served.
     pub(super) route: Arc<str>,
     pub(super) stream: bool,
+    /// The client may choose engines, and so is told which one answered.
+    pub(super) may_pin: bool,
     pub(super) forward: Option<Forward>,
     pub(super) end: Option<End>,
     pub(super) attempts: Vec<AttemptRecord>,
@@ -35,6 +37,10 @@ pub struct Context {
 pub(super) struct Forward {
     pub(super) pool: Arc<Pool>,
     pub(super) attempts: Attempts,
+    /// The session it belongs to, where the routing logic asks for that.
+    pub(super) session: Option<String>,
+    /// The path and query to ask for, where they are not the client's.
+    pub(super) target: Option<String>,
     /// The body's length; `None` where the request has no body to declare.
     pub(super) length: Option<usize>,
     /// The body with an alias replaced; `None` where it goes as it came, and after the answer
@@ -67,7 +73,7 @@ pub(super) struct Decided {
 #[derive(Debug)]
 pub(super) struct Running {
     pub(super) engine: Arc<Engine>,
-    pub(super) _in_flight: InFlight,
+    pub(super) _placed: Placed,
     pub(super) started: Instant,
     /// The engine's response head was read; this is its status.
     pub(super) status: Option<u16>,

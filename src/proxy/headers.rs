@@ -16,6 +16,8 @@ use crate::engines::Engine;
 pub(super) const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 /// Tells the client how many attempts its answer took.
 pub(super) const ATTEMPTS: HeaderName = HeaderName::from_static("x-vllm-pingora-attempts");
+/// Names an engine: the one a client chooses, and in answers to such clients the one that answered.
+pub(super) const ENGINE: HeaderName = HeaderName::from_static("x-vllm-pingora-engine");
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
 const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
@@ -78,6 +80,8 @@ pub(super) struct Forwarding<'a> {
     /// The body lost its content coding on the way.
     pub(super) decoded: bool,
     pub(super) credential: Credential<'a>,
+    /// The path and query to ask for, where they are not the client's.
+    pub(super) target: Option<&'a str>,
 }
 
 /// The key an engine sees.
@@ -98,10 +102,11 @@ pub(super) fn to_engine(request: &mut RequestHeader, forward: &Forwarding<'_>) -
         request.insert_header(FORWARDED_HOST, host)?;
     }
     // Also brings an absolute-form target into origin form.
-    let path = request
+    let clients = request
         .uri
         .path_and_query()
         .map_or("/", http::uri::PathAndQuery::as_str);
+    let path = forward.target.unwrap_or(clients);
     let target = format!("{}{path}", url.prefix());
     request.set_raw_path(target.as_bytes())?;
     request.insert_header(HOST, url.authority())?;
@@ -116,6 +121,7 @@ pub(super) fn to_engine(request: &mut RequestHeader, forward: &Forwarding<'_>) -
         Credential::Clients => {}
         Credential::Nobodys => drop(request.remove_header(&AUTHORIZATION)),
     }
+    request.remove_header(&ENGINE);
     // The body has been read, so the engine need not be asked for leave to send it.
     request.remove_header(&EXPECT);
     if forward.decoded {
@@ -181,6 +187,7 @@ pub(super) fn strip_hop_by_hop(response: &mut ResponseHeader) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::EngineSpec;
     use crate::engines::EngineId;
 
     fn fields(list: &[(&'static str, &[u8])]) -> HeaderMap {
@@ -213,7 +220,10 @@ mod tests {
         list: &[(&'static str, &str)],
     ) -> RequestHeader {
         let url = format!("http://engine:9001{prefix}");
-        let engine = Engine::new(EngineId::new(0), url.parse().unwrap());
+        let engine = Engine::new(
+            EngineId::new(0),
+            &EngineSpec::new(url.parse().unwrap(), Vec::new()),
+        );
         let mut request = RequestHeader::build("POST", b"/v1/completions?a=%2F&b=+", None).unwrap();
         for (name, value) in list {
             request.append_header(*name, *value).unwrap();
@@ -225,6 +235,7 @@ mod tests {
             length: Some(7),
             decoded: false,
             credential,
+            target: None,
         };
         to_engine(&mut request, &forward).unwrap();
         request

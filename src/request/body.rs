@@ -6,7 +6,7 @@ use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
 
 use super::coding::{Coding, CodingError, decode};
 use super::form::{FormError, FormModel};
-use super::json::{BodyError, Fields};
+use super::json::{BodyError, Fields, Wanted};
 
 /// The format in which a body names its model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,6 +29,16 @@ pub enum Unroutable {
     /// It is not the form routing needs.
     #[error(transparent)]
     Form(#[from] FormError),
+}
+
+impl Unroutable {
+    /// Whether nothing is wrong with the body but that it names no model.
+    pub fn is_missing_model(&self) -> bool {
+        matches!(
+            self,
+            Self::Json(BodyError::MissingModel) | Self::Form(FormError::MissingModel)
+        )
+    }
 }
 
 /// What routing has read of a body.
@@ -77,6 +87,7 @@ impl Reading {
         codings: &[Coding],
         body: &Bytes,
         limit: usize,
+        wanted: &Wanted,
     ) -> Result<Self, Unroutable> {
         let decoded = match codings {
             [] => None,
@@ -84,7 +95,7 @@ impl Reading {
         };
         let text = decoded.as_ref().unwrap_or(body);
         let names = match format {
-            Format::Json => Names::Json(Fields::read(text)?),
+            Format::Json => Names::Json(Fields::read(text, wanted)?),
             Format::Form => {
                 let kind = fields
                     .get(CONTENT_TYPE)
@@ -102,7 +113,15 @@ impl Reading {
     pub fn model(&self) -> Result<&str, Unroutable> {
         match &self.names {
             Names::Json(fields) => Ok(fields.model()?),
-            Names::Form(model) => Ok(model.name()),
+            Names::Form(model) => Ok(model.name()?),
+        }
+    }
+
+    /// The session the body names, where that was wanted.
+    pub fn session(&self) -> Option<&str> {
+        match &self.names {
+            Names::Json(fields) => fields.session(),
+            Names::Form(_) => None,
         }
     }
 
@@ -111,7 +130,8 @@ impl Reading {
         matches!(&self.names, Names::Json(fields) if fields.stream())
     }
 
-    /// The body with `name` in the place of its model, every other byte as it was; without its
+    /// The body with `name` in the place of its model, or in addition where it has none, every
+    /// other byte as it was; without its
     /// content coding, since nobody can change a byte inside of one.
     pub fn renamed(&self, body: &Bytes, name: &str) -> Renamed {
         let text = self.decoded.as_ref().unwrap_or(body);
@@ -145,7 +165,15 @@ mod tests {
         let body = gzip(text);
         let fields = HeaderMap::from_iter([(CONTENT_ENCODING, HeaderValue::from_static("gzip"))]);
         let codings = codings(&fields).unwrap();
-        let reading = Reading::of(Format::Json, &fields, &codings, &body, 1000).unwrap();
+        let reading = Reading::of(
+            Format::Json,
+            &fields,
+            &codings,
+            &body,
+            1000,
+            &Wanted::default(),
+        )
+        .unwrap();
         assert_eq!(reading.model(), Ok("alias"));
         assert!(reading.stream());
         let renamed = reading.renamed(&body, "m");
@@ -166,7 +194,14 @@ mod tests {
     #[test]
     fn a_form_without_a_content_type_is_no_form() {
         let body = Bytes::from_static(b"--X\r\n\r\n\r\n--X--");
-        let reading = Reading::of(Format::Form, &HeaderMap::new(), &[], &body, 1000);
+        let reading = Reading::of(
+            Format::Form,
+            &HeaderMap::new(),
+            &[],
+            &body,
+            1000,
+            &Wanted::default(),
+        );
         assert_eq!(reading.unwrap_err(), Unroutable::Form(FormError::NotAForm));
     }
 }

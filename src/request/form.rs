@@ -33,19 +33,23 @@ pub enum FormError {
 /// Where the model stands in a form.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FormModel {
-    name: String,
+    name: Option<String>,
+    /// The content of its part; where there is none, the place before the first one.
     place: Range<usize>,
+    boundary: Vec<u8>,
 }
 
 impl FormModel {
     /// Reads a form. Of two `model` parts the last one counts, as engines read it.
     ///
     /// # Errors
-    /// It is malformed, or has no usable `model` part.
+    /// It is malformed, or its `model` part is not usable.
     pub fn read(content_type: &str, body: &[u8]) -> Result<Self, FormError> {
         let boundary = boundary(content_type)?;
         let mut found = None;
-        for part in Parts::new(body, &boundary)? {
+        let parts = Parts::new(body, &boundary)?;
+        let start = parts.at.saturating_sub(b"--".len() + boundary.len());
+        for part in parts {
             let part = part?;
             if part_name(body.get(part.head.clone()).unwrap_or_default())?.as_deref()
                 == Some("model")
@@ -53,25 +57,48 @@ impl FormModel {
                 found = Some(part.content);
             }
         }
-        let place = found.ok_or(FormError::MissingModel)?;
+        let Some(place) = found else {
+            return Ok(Self {
+                name: None,
+                place: start..start,
+                boundary,
+            });
+        };
         let text = body
             .get(place.clone())
             .filter(|text| text.len() <= MAX_MODEL);
         let name = text.and_then(|text| std::str::from_utf8(text).ok());
         let name = name.ok_or(FormError::ModelNotText)?.to_owned();
-        Ok(Self { name, place })
+        Ok(Self {
+            name: Some(name),
+            place,
+            boundary,
+        })
     }
 
     /// The model the form names.
-    pub fn name(&self) -> &str {
-        &self.name
+    ///
+    /// # Errors
+    /// There is no `model` part.
+    pub fn name(&self) -> Result<&str, FormError> {
+        self.name.as_deref().ok_or(FormError::MissingModel)
     }
 
-    /// The form with `name` in the place of its model, every other byte as it was.
+    /// The form with `name` in the place of its model, or as a part before all others where it
+    /// has none; every other byte as it was.
     pub fn with_model(&self, body: &Bytes, name: &str) -> Bytes {
-        let mut changed = BytesMut::with_capacity(body.len() + name.len());
+        let mut changed = BytesMut::with_capacity(body.len() + name.len() + 256);
         changed.extend_from_slice(body.get(..self.place.start).unwrap_or_default());
+        if self.name.is_none() {
+            changed.extend_from_slice(b"--");
+            changed.extend_from_slice(&self.boundary);
+            changed
+                .extend_from_slice(b"\r\nContent-Disposition: form-data; name=\"model\"\r\n\r\n");
+        }
         changed.extend_from_slice(name.as_bytes());
+        if self.name.is_none() {
+            changed.extend_from_slice(b"\r\n");
+        }
         changed.extend_from_slice(body.get(self.place.end..).unwrap_or_default());
         changed.freeze()
     }

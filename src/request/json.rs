@@ -28,11 +28,27 @@ pub enum BodyError {
     ModelNotAString,
 }
 
+/// What routing wants to know of a body beyond its model.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Wanted {
+    /// The session.
+    pub session: bool,
+    /// The top-level field that names it, before those of the `OpenAI` API.
+    pub session_key: Option<String>,
+}
+
+/// Fields of the `OpenAI` API that tell one user or conversation from another, best first.
+const SESSION_FIELDS: [&str; 3] = ["user", "prompt_cache_key", "safety_identifier"];
+
 /// The fields of a body that routing looks at.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fields {
     model: Option<(String, Range<usize>)>,
+    /// Behind the brace that opens the object.
+    inside: usize,
+    empty: bool,
     stream: bool,
+    session: Option<String>,
 }
 
 impl Fields {
@@ -40,11 +56,13 @@ impl Fields {
     ///
     /// # Errors
     /// The body is not a JSON object, or its `model` is not a string.
-    pub fn read(body: &[u8]) -> Result<Self, BodyError> {
+    pub fn read(body: &[u8], wanted: &Wanted) -> Result<Self, BodyError> {
         let text = body.strip_prefix(BYTE_ORDER_MARK).unwrap_or(body);
         let not_an_object = |error: serde_json::Error| BodyError::NotAnObject(error.to_string());
         let mut parser = serde_json::Deserializer::from_slice(text);
-        let raw = parser.deserialize_map(TopLevel).map_err(not_an_object)?;
+        let raw = parser
+            .deserialize_map(TopLevel(wanted))
+            .map_err(not_an_object)?;
         parser.end().map_err(not_an_object)?;
         let model = match raw.model {
             None => None,
@@ -55,8 +73,12 @@ impl Fields {
                 Some((name, start..start + raw.get().len()))
             }
         };
+        let inside = body.iter().position(|byte| *byte == b'{').unwrap_or(0) + 1;
         Ok(Self {
             model,
+            inside,
+            empty: raw.empty,
+            session: raw.sessions.iter().flatten().find_map(|raw| session(raw)),
             stream: raw.stream.is_some_and(|raw| raw.get() == "true"),
         })
     }
@@ -77,12 +99,22 @@ impl Fields {
         self.stream
     }
 
-    /// The body with `name` in the place of its model, every other byte as it was.
+    /// The session the request belongs to, if that was wanted and it says so.
+    pub fn session(&self) -> Option<&str> {
+        self.session.as_deref()
+    }
+
+    /// The body with `name` in the place of its model, or as its first field where it has none;
+    /// every other byte as it was.
     pub fn with_model(&self, body: &Bytes, name: &str) -> Bytes {
-        let Some((_, place)) = &self.model else {
-            return body.clone();
+        let mut quoted = serde_json::Value::from(name).to_string();
+        let place = if let Some((_, place)) = &self.model {
+            place.clone()
+        } else {
+            let comma = if self.empty { "" } else { "," };
+            quoted = format!("\"model\":{quoted}{comma}");
+            self.inside..self.inside
         };
-        let quoted = serde_json::Value::from(name).to_string();
         let mut changed = BytesMut::with_capacity(body.len() + quoted.len());
         changed.extend_from_slice(body.get(..place.start).unwrap_or_default());
         changed.extend_from_slice(quoted.as_bytes());
@@ -91,15 +123,41 @@ impl Fields {
     }
 }
 
-#[derive(Default)]
-struct Raw<'a> {
-    model: Option<&'a RawValue>,
-    stream: Option<&'a RawValue>,
+/// The session a value names: text or a number, and not nothing.
+fn session(raw: &RawValue) -> Option<String> {
+    let text = match serde_json::from_str(raw.get()).ok()? {
+        serde_json::Value::String(text) => text,
+        serde_json::Value::Number(number) => number.to_string(),
+        _ => return None,
+    };
+    (!text.is_empty()).then_some(text)
 }
 
-struct TopLevel;
+struct Raw<'a> {
+    empty: bool,
+    model: Option<&'a RawValue>,
+    stream: Option<&'a RawValue>,
+    /// The field of the configuration, and those of the API.
+    sessions: [Option<&'a RawValue>; 1 + SESSION_FIELDS.len()],
+}
 
-impl<'de> Visitor<'de> for TopLevel {
+struct TopLevel<'w>(&'w Wanted);
+
+impl TopLevel<'_> {
+    /// Where a field stands among those that name a session.
+    fn session_rank(&self, key: &str) -> Option<usize> {
+        if !self.0.session {
+            return None;
+        }
+        if self.0.session_key.as_deref() == Some(key) {
+            return Some(0);
+        }
+        let rank = SESSION_FIELDS.iter().position(|field| *field == key)?;
+        Some(rank + 1)
+    }
+}
+
+impl<'de> Visitor<'de> for TopLevel<'_> {
     type Value = Raw<'de>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -107,13 +165,30 @@ impl<'de> Visitor<'de> for TopLevel {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Raw<'de>, A::Error> {
-        let mut raw = Raw::default();
-        while let Some(key) = map.next_key::<Key<'de>>()? {
-            match &*key.0 {
-                "model" => raw.model = Some(map.next_value()?),
-                "stream" => raw.stream = Some(map.next_value()?),
-                _ => {
+        let mut raw = Raw {
+            empty: true,
+            model: None,
+            stream: None,
+            sessions: Default::default(),
+        };
+        while let Some(Key(key)) = map.next_key::<Key<'de>>()? {
+            raw.empty = false;
+            let slot = match &*key {
+                "model" => Some(&mut raw.model),
+                "stream" => Some(&mut raw.stream),
+                _ => None,
+            };
+            let rank = self.session_rank(&key);
+            let session = rank.and_then(|rank| raw.sessions.get_mut(rank));
+            match (slot, session) {
+                (None, None) => {
                     map.next_value::<IgnoredAny>()?;
+                }
+                (slot, session) => {
+                    let value = map.next_value()?;
+                    for slot in [slot, session].into_iter().flatten() {
+                        *slot = Some(value);
+                    }
                 }
             }
         }

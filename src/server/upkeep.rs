@@ -1,4 +1,4 @@
-//! What goes on behind requests: names are looked up again, models asked for again.
+//! What goes on behind requests: names are looked up again, models asked for again, loads read.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,8 +9,9 @@ use pingora_core::server::{ListenFds, ShutdownWatch};
 use pingora_core::services::{ServiceReadyNotifier, ServiceWithDependents};
 use tokio::time::timeout;
 
+use super::ASK_LIMIT;
 use crate::config::Settings;
-use crate::engines::{Catalog, Engine, Fleet};
+use crate::engines::{Catalog, Engine, Fleet, Scraper};
 
 /// How often the names of engines are looked up again.
 const RESOLVE_INTERVAL: Duration = Duration::from_secs(5);
@@ -25,6 +26,8 @@ pub struct Upkeep {
     silent: Vec<Arc<Engine>>,
     catalog: Arc<Catalog>,
     models_refresh: Duration,
+    /// Where the routing logic weighs loads.
+    scraper: Option<Scraper>,
 }
 
 impl Upkeep {
@@ -33,7 +36,12 @@ impl Upkeep {
         let engines = || fleet.engines().iter().zip(&settings.engines);
         let named = engines().filter(|(engine, _)| engine.has_name());
         let silent = engines().filter(|(_, spec)| spec.models.is_empty());
+        let scraper = settings
+            .engine_stats_interval
+            .filter(|_| settings.routing.kind.weighs_load())
+            .map(|interval| Scraper::new(fleet.engines(), interval, ASK_LIMIT));
         Self {
+            scraper,
             named: named.map(|(engine, _)| Arc::clone(engine)).collect(),
             silent: silent.map(|(engine, _)| Arc::clone(engine)).collect(),
             catalog,
@@ -41,10 +49,22 @@ impl Upkeep {
         }
     }
 
-    /// Looks names up and asks for models once.
+    /// Looks names up, asks for models and reads loads once.
     pub async fn round(&self) {
         self.resolve().await;
-        self.catalog.learn(&self.silent).await;
+        tokio::join!(self.catalog.learn(&self.silent), self.read_loads());
+    }
+
+    async fn read_loads(&self) {
+        if let Some(scraper) = &self.scraper {
+            scraper.round(Duration::ZERO).await;
+        }
+    }
+
+    async fn keep_reading_loads(&self) {
+        if let Some(scraper) = &self.scraper {
+            scraper.run().await;
+        }
     }
 
     async fn resolve(&self) {
@@ -91,7 +111,7 @@ impl ServiceWithDependents for Upkeep {
         }
         ready.notify_ready();
         tokio::select! {
-            _ = async { tokio::join!(self.keep_resolving(), self.keep_learning()) } => {}
+            _ = async { tokio::join!(self.keep_resolving(), self.keep_learning(), self.keep_reading_loads()) } => {}
             _ = shutdown.wait_for(|down| *down) => {}
         }
     }

@@ -35,13 +35,17 @@ table! {
     SERVICE_DISCOVERY: "service_discovery", Anywhere,
         Choice(&["static"], &["k8s", "external-only", "dns"]), "static", Engines,
         "how engines are found: static is the list given here";
-    ENGINES: "engines", File, List("[{url, models}]"), "[]", Engines,
-        "the engines: a url each, and the models it serves; without models the engine is asked";
+    ENGINES: "engines", File, List("[{url, models, weight, id}]"), "[]", Engines,
+        "the engines: a url each, the models it serves, its weight and a name to choose it by; \
+         without models the engine is asked";
     STATIC_BACKENDS: "static_backends", Typed("engines"), List("URL,URL"), "null", Engines,
         "the engines, in place of those of the file: http://HOST[:PORT][/PREFIX]";
     STATIC_MODELS: "static_models", Typed("engines"), List("MODEL,MODEL"), "null", Engines,
         "the model of each engine of --static-backends, in the same order; several for one engine \
          are separated by |; left out, the engines are asked";
+    STATIC_WEIGHTS: "static_weights", Typed("engines"), List("N,N"), "null", Engines,
+        "the weight of each engine of --static-backends, in the same order: its share of the \
+         requests relative to the others; left out, all weigh 1";
     ALIASES: "aliases", File, List("{alias: model}"), "{}", Engines,
         "other names for models: the alias is what clients ask for";
     STATIC_ALIASES: "static_aliases", Typed("aliases"), List("ALIAS:MODEL,ALIAS:MODEL"), "null", Engines,
@@ -50,11 +54,32 @@ table! {
     MODELS_REFRESH_MS: "models_refresh_ms", Anywhere, Millis(1, DAY_MS), "10000", Engines,
         "milliseconds between two questions to an engine for its models, where none are given";
 
+    DEFAULT_MODEL: "default_model", Anywhere, Text, "null", Engines,
+        "model, or alias of one, for requests that name none; left out, those are refused";
+
     ROUTING_LOGIC: "routing_logic", Anywhere,
-        Choice(&["roundrobin"], &["session", "prefixaware", "leastload"]), "roundrobin", Routing,
-        "how an engine is chosen among those that serve the model";
+        Choice(&["roundrobin", "leastload", "session", "prefixaware"], &[]), "roundrobin", Routing,
+        "how an engine is chosen among those that serve the model: each in turn, the less busy one \
+         of two, the one of the session, or the one that has the prompt's beginning in its cache";
     SESSION_KEY: "session_key", Anywhere, Text, "null", Routing,
-        "header, or top-level field of the JSON body, that names the session";
+        "header, or top-level field of the JSON body, that names the session; where a request has \
+         neither, its user, prompt_cache_key or safety_identifier does";
+    ENGINE_STATS_INTERVAL: "engine_stats_interval", Anywhere, Whole(0, 86_400), "5", Routing,
+        "seconds between two looks at an engine's own load, for logics that weigh it; 0 looks at none";
+    PREFIX_MIN_MATCH_LENGTH: "prefix_min_match_length", Anywhere, Whole(0, 1 << 30), "0", Routing,
+        "shortest known beginning of a prompt that prefixaware goes by, in bytes";
+    BALANCE_ABS_THRESHOLD: "balance_abs_threshold", Anywhere, Whole(0, 1_000_000), "64", Routing,
+        "how far the loads of two engines may lie apart before prefixaware looks at load alone, in requests";
+    BALANCE_REL_THRESHOLD: "balance_rel_threshold", Anywhere, Number, "1.5", Routing,
+        "how many times the least load the greatest may be, likewise; at least 1, and both must be exceeded";
+    PREFIX_INDEX_BYTES: "prefix_index_bytes", Anywhere, Whole(1 << 16, 1 << 40), "67108864", Routing,
+        "most memory for what prefixaware knows of the engines' caches, in bytes";
+    PREFIX_TTL_MS: "prefix_ttl_ms", Anywhere, Millis(1, DAY_MS), "1800000", Routing,
+        "how long an engine is taken to keep the beginning of a prompt in its cache, in milliseconds";
+    ALLOW_PINS: "allow_pins", Anywhere, Switch, "false", Routing,
+        "let every client choose the engine of a request, by ?id=ENGINE or x-vllm-pingora-engine";
+    PIN_API_KEYS: "pin_api_keys", File, List("[KEY]"), "[]", Routing,
+        "further keys of clients, whose holders may choose the engine even where others may not";
     EXTRA_ROUTES: "extra_routes", File, List("[{method, path, model, resend}]"), "[]", Routing,
         "routes to forward beyond vLLM's inference and read routes";
 

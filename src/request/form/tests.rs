@@ -7,7 +7,9 @@ fn part(disposition: &str, content: &str) -> String {
 }
 
 fn read(body: &str) -> Result<String, FormError> {
-    FormModel::read(TYPE, body.as_bytes()).map(|model| model.name)
+    FormModel::read(TYPE, body.as_bytes())?
+        .name()
+        .map(str::to_owned)
 }
 
 #[test]
@@ -66,7 +68,11 @@ fn broken_forms_are_refused() {
 #[test]
 fn the_boundary_may_be_quoted_and_must_be_there() {
     let body = part("name=\"model\"", "m") + "--XX--";
-    let model = |content_type: &str| FormModel::read(content_type, body.as_bytes()).map(|m| m.name);
+    let model = |content_type: &str| {
+        FormModel::read(content_type, body.as_bytes())?
+            .name()
+            .map(str::to_owned)
+    };
     assert_eq!(
         model("multipart/form-data; boundary=\"XX\"").as_deref(),
         Ok("m")
@@ -123,5 +129,18 @@ proptest::proptest! {
             body.splice(at..at, *b"\r\n--XX\r\nContent-Disposition: form-data; name=\"model\"\r\n\r\n");
         }
         let _ = FormModel::read(TYPE, &body);
+    }
+}
+
+#[test]
+fn a_form_without_a_model_gets_one_before_all_its_parts() {
+    let file = part("name=\"file\"", "RIFF");
+    for preamble in ["", "preamble --XX\r\n"] {
+        let body = Bytes::from(format!("{preamble}{file}--XX--\r\n"));
+        let form = FormModel::read(TYPE, &body).unwrap();
+        let named = form.with_model(&body, "m");
+        let expected = format!("{preamble}{}{file}--XX--\r\n", part("name=\"model\"", "m"));
+        assert_eq!(named, expected);
+        assert_eq!(FormModel::read(TYPE, &named).unwrap().name(), Ok("m"));
     }
 }

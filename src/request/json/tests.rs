@@ -1,7 +1,11 @@
 use super::*;
 
+fn read_fields(body: &[u8]) -> Result<Fields, BodyError> {
+    Fields::read(body, &Wanted::default())
+}
+
 fn model(body: &str) -> Result<String, BodyError> {
-    Fields::read(body.as_bytes())?.model().map(str::to_owned)
+    read_fields(body.as_bytes())?.model().map(str::to_owned)
 }
 
 #[test]
@@ -69,7 +73,7 @@ fn deep_nesting_neither_overflows_nor_hides_the_model() {
 
 #[test]
 fn stream_is_read_and_nothing_but_true_turns_it_on() {
-    let stream = |body: &str| Fields::read(body.as_bytes()).unwrap().stream();
+    let stream = |body: &str| read_fields(body.as_bytes()).unwrap().stream();
     assert!(stream(r#"{"model":"m","stream":true}"#));
     assert!(!stream(r#"{"model":"m","stream":false}"#));
     assert!(!stream(r#"{"model":"m","stream":"true"}"#));
@@ -81,7 +85,7 @@ fn an_alias_changes_the_bytes_of_one_string_only() {
     let body = Bytes::from_static(
         b"{ \"n\": 12345678901234567890 ,\"tools\":[{\"model\":\"alias\"}],\"model\" : \"al\\u0069as\" ,\"x\":\"\\u00e9\xc3\xa9\",\"y\":1e400}",
     );
-    let fields = Fields::read(&body).unwrap();
+    let fields = read_fields(&body).unwrap();
     assert_eq!(fields.model(), Ok("alias"));
     for name in ["m", "a/much-longer name than \"before\""] {
         let changed = fields.with_model(&body, name);
@@ -99,7 +103,7 @@ fn an_alias_changes_the_bytes_of_one_string_only() {
 proptest::proptest! {
     #[test]
     fn no_bytes_make_it_panic(bytes in proptest::collection::vec(proptest::prelude::any::<u8>(), 0..300)) {
-        let _ = Fields::read(&bytes);
+        let _ = read_fields(&bytes);
     }
 
     #[test]
@@ -111,9 +115,56 @@ proptest::proptest! {
         let body = Bytes::from(
             serde_json::json!({key: {"model": 1}, "model": before, "z": [1, 2]}).to_string(),
         );
-        let fields = Fields::read(&body).unwrap();
+        let fields = read_fields(&body).unwrap();
         let changed = fields.with_model(&body, &after);
-        let again = Fields::read(&changed).unwrap();
+        let again = read_fields(&changed).unwrap();
         proptest::prop_assert_eq!(again.model(), Ok(after.as_str()));
+    }
+}
+
+fn session_of(body: &str) -> Option<String> {
+    let wanted = Wanted {
+        session: true,
+        session_key: Some("conversation".to_owned()),
+    };
+    let fields = Fields::read(body.as_bytes(), &wanted).unwrap();
+    fields.session().map(str::to_owned)
+}
+
+#[test]
+fn the_session_is_named_by_the_configured_field_then_by_those_of_the_api() {
+    let body = r#"{"safety_identifier":"s","prompt_cache_key":"p","user":"u","conversation":"c"}"#;
+    assert_eq!(session_of(body).as_deref(), Some("c"));
+    assert_eq!(
+        session_of(&body.replace("conversation", "x")).as_deref(),
+        Some("u")
+    );
+    let body = r#"{"safety_identifier":"s","prompt_cache_key":"p","user":null,"conversation":""}"#;
+    assert_eq!(session_of(body).as_deref(), Some("p"));
+    assert_eq!(
+        session_of(r#"{"safety_identifier":"s\u0021"}"#).as_deref(),
+        Some("s!")
+    );
+    assert_eq!(session_of(r#"{"conversation":17}"#).as_deref(), Some("17"));
+    assert_eq!(session_of(r#"{"conversation":["c"],"model":"m"}"#), None);
+}
+
+#[test]
+fn nobody_looks_for_a_session_that_is_not_wanted() {
+    let fields = read_fields(br#"{"user":"u","model":"m"}"#).unwrap();
+    assert_eq!(fields.session(), None);
+}
+
+#[test]
+fn a_body_without_a_model_gets_one_before_all_its_fields() {
+    for (body, named) in [
+        ("{}", r#"{"model":"m"}"#),
+        (" { } ", r#" {"model":"m" } "#),
+        (r#"{"n":1e3}"#, r#"{"model":"m","n":1e3}"#),
+        ("\u{feff}{\"n\": 1}", "\u{feff}{\"model\":\"m\",\"n\": 1}"),
+    ] {
+        let body = Bytes::from(body);
+        let fields = read_fields(&body).unwrap();
+        assert_eq!(fields.with_model(&body, "m"), named);
     }
 }

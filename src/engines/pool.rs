@@ -1,0 +1,191 @@
+//! The engines that serve one model.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use super::engine::{Engine, EngineId, InFlight};
+use crate::retry::{Attempts, Standing};
+use crate::routing::{Ask, Candidates, Kind, Logic, Member};
+
+/// The engines that may serve a request, and the logic that chooses among them.
+#[derive(Debug)]
+pub struct Pool {
+    model: Arc<str>,
+    seats: Vec<Seat>,
+    ids: Vec<EngineId>,
+    /// Requests of this pool that run.
+    placed: Arc<AtomicUsize>,
+    logic: Logic,
+}
+
+/// An engine in a pool.
+#[derive(Clone, Debug)]
+struct Seat {
+    engine: Arc<Engine>,
+    /// Requests of the pool that run on it.
+    placed: Arc<AtomicUsize>,
+}
+
+/// A request that runs on an engine, counted until this is dropped.
+#[derive(Debug)]
+pub struct Placed {
+    _in_flight: InFlight,
+    counts: [Arc<AtomicUsize>; 2],
+}
+
+impl Drop for Placed {
+    fn drop(&mut self) {
+        for count in &self.counts {
+            count.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Pool {
+    /// The pool of `engines` for `model`. It takes the counts over, and what the routing logic
+    /// has learnt, from `before`, the same model's pool until now.
+    pub(super) fn new(
+        model: Arc<str>,
+        engines: Vec<Arc<Engine>>,
+        kind: Kind,
+        before: Option<&Self>,
+    ) -> Self {
+        let seats: Vec<_> = engines
+            .into_iter()
+            .map(|engine| {
+                let seat = before.and_then(|before| before.seat(engine.id()));
+                let placed = seat
+                    .map(|seat| Arc::clone(&seat.placed))
+                    .unwrap_or_default();
+                Seat { engine, placed }
+            })
+            .collect();
+        let members: Vec<_> = seats
+            .iter()
+            .map(|seat| Member {
+                name: seat.engine.label(),
+                weight: seat.engine.weight(),
+            })
+            .collect();
+        let logic = Logic::new(kind, &members, before.map(|before| &before.logic));
+        let ids = seats.iter().map(|seat| seat.engine.id()).collect();
+        let placed = before
+            .map(|before| Arc::clone(&before.placed))
+            .unwrap_or_default();
+        Self {
+            model,
+            seats,
+            ids,
+            placed,
+            logic,
+        }
+    }
+
+    /// The same pool with no engine but this one; `None` where that is not in it.
+    pub fn pinned(&self, engine: EngineId) -> Option<Self> {
+        let seat = self.seat(engine)?.clone();
+        Some(Self {
+            model: Arc::clone(&self.model),
+            seats: vec![seat],
+            ids: vec![engine],
+            placed: Arc::clone(&self.placed),
+            logic: Logic::new(Kind::LeastLoad, &[], None),
+        })
+    }
+
+    /// The model, by the name engines know; empty for requests that name none.
+    pub fn model(&self) -> &Arc<str> {
+        &self.model
+    }
+
+    /// The engines' ids, in the order of the configuration.
+    pub fn ids(&self) -> &[EngineId] {
+        &self.ids
+    }
+
+    /// The engines, in the order of the configuration.
+    pub fn engines(&self) -> impl ExactSizeIterator<Item = &Arc<Engine>> {
+        self.seats.iter().map(|seat| &seat.engine)
+    }
+
+    /// Whether nobody serves the model now.
+    pub fn is_empty(&self) -> bool {
+        self.seats.is_empty()
+    }
+
+    /// Chooses the engine for a request's next attempt, and counts it there; `None` where the
+    /// pool has none to offer.
+    pub fn place(&self, attempts: &Attempts, ask: &Ask<'_>) -> Option<(&Arc<Engine>, Placed)> {
+        let ask = Ask {
+            again: attempts.spent() > 0,
+            ..*ask
+        };
+        let among = Among {
+            pool: self,
+            attempts,
+        };
+        let seat = self.seats.get(self.logic.pick(&ask, &among)?)?;
+        let counts = [Arc::clone(&self.placed), Arc::clone(&seat.placed)];
+        for count in &counts {
+            count.fetch_add(1, Ordering::Relaxed);
+        }
+        let placed = Placed {
+            _in_flight: seat.engine.enter(),
+            counts,
+        };
+        Some((&seat.engine, placed))
+    }
+
+    fn seat(&self, engine: EngineId) -> Option<&Seat> {
+        let place = self.ids.iter().position(|id| *id == engine)?;
+        self.seats.get(place)
+    }
+}
+
+/// The engines of a pool, as one request may use them.
+struct Among<'a> {
+    pool: &'a Pool,
+    attempts: &'a Attempts,
+}
+
+impl Among<'_> {
+    fn engine(&self, place: usize) -> Option<&Engine> {
+        self.pool.seats.get(place).map(|seat| &*seat.engine)
+    }
+}
+
+impl Candidates for Among<'_> {
+    fn count(&self) -> usize {
+        self.pool.seats.len()
+    }
+
+    fn id(&self, place: usize) -> EngineId {
+        self.pool
+            .ids
+            .get(place)
+            .copied()
+            .unwrap_or(EngineId::NOBODY)
+    }
+
+    fn standing(&self, place: usize) -> Standing {
+        let id = self.pool.ids.get(place);
+        id.map_or(Standing::Excluded, |id| self.attempts.standing(*id))
+    }
+
+    fn load(&self, place: usize) -> f64 {
+        self.engine(place).map_or(f64::INFINITY, Engine::load)
+    }
+
+    fn placed(&self, place: usize) -> usize {
+        let seat = self.pool.seats.get(place);
+        seat.map_or(usize::MAX, |seat| seat.placed.load(Ordering::Relaxed))
+    }
+
+    fn placed_in_all(&self) -> usize {
+        self.pool.placed.load(Ordering::Relaxed)
+    }
+
+    fn incarnation(&self, place: usize) -> u32 {
+        self.engine(place).map_or(0, Engine::incarnation)
+    }
+}

@@ -1,0 +1,99 @@
+//! Asks the engines how busy they are.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use futures::future::join_all;
+use tokio::time::Instant;
+
+use super::{Asker, Engine, Gauges};
+
+/// How many intervals what an engine said is gone by.
+const GOOD_FOR: u32 = 3;
+
+/// Reads the gauges of engines, and tells the engines' entries of them.
+#[derive(Debug)]
+pub struct Scraper {
+    asker: Asker,
+    interval: Duration,
+    engines: Vec<Scraped>,
+}
+
+#[derive(Debug)]
+struct Scraped {
+    engine: Arc<Engine>,
+    last: Mutex<Last>,
+}
+
+/// What was heard last.
+#[derive(Clone, Copy, Debug, Default)]
+struct Last {
+    heard: Option<Instant>,
+    started: Option<f64>,
+}
+
+impl Scraper {
+    /// A scraper of `engines`, each to be looked at every `interval`.
+    pub fn new(engines: &[Arc<Engine>], interval: Duration, limit: Duration) -> Self {
+        let scraped = |engine: &Arc<Engine>| Scraped {
+            engine: Arc::clone(engine),
+            last: Mutex::default(),
+        };
+        Self {
+            asker: Asker::new(limit),
+            interval,
+            engines: engines.iter().map(scraped).collect(),
+        }
+    }
+
+    /// Looks at all engines once, spread over `window` by where they stand in the list, so that
+    /// they are not asked in step.
+    pub async fn round(&self, window: Duration) {
+        let count = u32::try_from(self.engines.len()).unwrap_or(u32::MAX).max(1);
+        let gap = window / count;
+        join_all((0u32..).zip(&self.engines).map(async |(place, scraped)| {
+            tokio::time::sleep(gap * place).await;
+            self.look(scraped).await;
+        }))
+        .await;
+    }
+
+    /// Goes on looking, for ever.
+    pub async fn run(&self) {
+        loop {
+            let begun = Instant::now();
+            self.round(self.interval).await;
+            tokio::time::sleep_until(begun + self.interval).await;
+        }
+    }
+
+    async fn look(&self, Scraped { engine, last }: &Scraped) {
+        let answer = self.asker.get(engine, "/metrics", None).await;
+        let gauges = match answer {
+            Ok((200, body)) => Gauges::read(&String::from_utf8_lossy(&body)),
+            Ok(_) | Err(_) => None,
+        };
+        let mut last = last.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(gauges) = gauges else {
+            // One silence says little; what was said before stands for a while.
+            let old = last
+                .heard
+                .is_none_or(|at| at.elapsed() >= self.interval * GOOD_FOR);
+            if old {
+                engine.report(None);
+            }
+            return;
+        };
+        if let (Some(before), Some(now)) = (last.started, gauges.started)
+            && before.to_bits() != now.to_bits()
+        {
+            log::info!("engine={} was started anew", engine.label());
+            engine.restarted();
+        }
+        *last = Last {
+            heard: Some(Instant::now()),
+            started: gauges.started.or(last.started),
+        };
+        engine.report(Some(&gauges));
+    }
+}
