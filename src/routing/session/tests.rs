@@ -66,7 +66,7 @@ fn losing_an_engine_moves_its_sessions_only() {
 fn no_engine_gets_more_than_a_quarter_above_the_mean() {
     let (logic, mut engines) = (logic(&[1; 8]), Mocks::idle(8));
     // One session asks for far more than its share.
-    for n in 1..=800 {
+    for n in 1..=800usize {
         let session = if n % 2 == 0 {
             "loud".to_owned()
         } else {
