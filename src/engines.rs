@@ -3,14 +3,17 @@
 //! - [`Engine`] is one vLLM server: its URL, the addresses of its name, its running requests;
 //! - [`Fleet`] holds them all, and which of them serve which model;
 //! - [`Catalog`] asks them what they serve, for `/v1/models` and for engines whose models are not
-//!   configured.
+//!   configured;
+//! - [`Responses`] remembers which of them made which response.
 
 mod ask;
 mod catalog;
 mod engine;
 mod fleet;
+mod responses;
 
 pub use ask::{AskError, Asker};
 pub use catalog::{Catalog, ModelEntry};
 pub use engine::{Engine, EngineId, InFlight};
 pub use fleet::{Fleet, Lookup, Pool};
+pub use responses::{LONGEST_ID, REMEMBERED, Responses};

@@ -33,6 +33,7 @@ pub enum BodyError {
 pub struct Fields {
     model: Option<(String, Range<usize>)>,
     stream: bool,
+    previous_response_id: Option<String>,
 }
 
 impl Fields {
@@ -58,6 +59,9 @@ impl Fields {
         Ok(Self {
             model,
             stream: raw.stream.is_some_and(|raw| raw.get() == "true"),
+            previous_response_id: raw
+                .previous_response_id
+                .and_then(|raw| serde_json::from_str(raw.get()).ok()),
         })
     }
 
@@ -75,6 +79,12 @@ impl Fields {
     /// Whether the answer is asked for as a stream.
     pub fn stream(&self) -> bool {
         self.stream
+    }
+
+    /// The response this one goes on from, where it is a string: only the engine that made that
+    /// one has it.
+    pub fn previous_response_id(&self) -> Option<&str> {
+        self.previous_response_id.as_deref()
     }
 
     /// The body with `name` in the place of its model, every other byte as it was.
@@ -95,6 +105,7 @@ impl Fields {
 struct Raw<'a> {
     model: Option<&'a RawValue>,
     stream: Option<&'a RawValue>,
+    previous_response_id: Option<&'a RawValue>,
 }
 
 struct TopLevel;
@@ -112,6 +123,7 @@ impl<'de> Visitor<'de> for TopLevel {
             match &*key.0 {
                 "model" => raw.model = Some(map.next_value()?),
                 "stream" => raw.stream = Some(map.next_value()?),
+                "previous_response_id" => raw.previous_response_id = Some(map.next_value()?),
                 _ => {
                     map.next_value::<IgnoredAny>()?;
                 }

@@ -43,6 +43,7 @@ mod realtime;
 mod request_body;
 mod retry_connect;
 mod retry_status;
+mod routes;
 mod shutdown;
 mod state_changing;
 mod streaming;
