@@ -61,6 +61,18 @@ impl ApiError {
         )
     }
 
+    /// 404: an engine there is not; for the admin port only.
+    pub fn engine_not_found(name: &str) -> Self {
+        Self::new(
+            404,
+            "engine_not_found",
+            format!(
+                "there is no engine `{}`; they are listed at /engines",
+                shown(name)
+            ),
+        )
+    }
+
     /// 404: a response no engine is known to have.
     pub fn response_not_found(id: &str) -> Self {
         Self::new(

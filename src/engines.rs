@@ -12,7 +12,7 @@ mod engine;
 mod fleet;
 mod responses;
 
-pub use ask::{AskError, Asker};
+pub use ask::{AskError, Asker, Question};
 pub use catalog::{Catalog, ModelEntry};
 pub use engine::{Engine, EngineId, InFlight};
 pub use fleet::{Fleet, Lookup, Pool};

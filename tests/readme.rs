@@ -9,6 +9,7 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
+use vllm_pingora::admin::{CALLS, LIMIT, MAX_BODY};
 use vllm_pingora::api_error::ApiError;
 use vllm_pingora::config::Settings;
 use vllm_pingora::config::keys::{KEYS, Source};
@@ -160,6 +161,27 @@ fn every_built_in_route_is_listed_with_all_there_is_to_know_of_it() {
 }
 
 #[test]
+fn every_control_call_is_listed() {
+    let expected: BTreeSet<_> = CALLS
+        .iter()
+        .map(|call| (code(&call.method), code(call.path)))
+        .collect();
+    let mut found = BTreeSet::new();
+    for row in rows("### Control calls") {
+        let [method, paths] = row.as_slice() else {
+            panic!("{row:?} is no method and paths");
+        };
+        let paths = paths.split(", ");
+        found.extend(paths.map(|path| ((*method).to_owned(), path.to_owned())));
+    }
+    assert_eq!(found, expected);
+    let limit = format!("within {} s", LIMIT.as_secs());
+    assert!(README.contains(&limit), "{limit}");
+    let largest = format!("up to {} MiB", MAX_BODY / 1024 / 1024);
+    assert!(README.contains(&largest), "{largest}");
+}
+
+#[test]
 fn every_error_is_listed_with_its_status_and_code() {
     let errors = [
         ApiError::invalid_request(""),
@@ -167,6 +189,7 @@ fn every_error_is_listed_with_its_status_and_code() {
         ApiError::not_found(""),
         ApiError::model_not_found(""),
         ApiError::response_not_found(""),
+        ApiError::engine_not_found(""),
         ApiError::method_not_allowed("", ""),
         ApiError::request_timeout(""),
         ApiError::request_too_large(0),

@@ -128,6 +128,11 @@ impl Catalog {
         .await;
     }
 
+    /// Forgets the listing, since engines have just been told to serve something else.
+    pub async fn forget(&self) {
+        *self.listing.lock().await = None;
+    }
+
     async fn ask_all(&self, client: Option<&[u8]>) -> Vec<ModelEntry> {
         let engines = self.fleet.engines();
         let answers = join_all(engines.iter().map(|engine| self.ask(engine, client))).await;

@@ -115,6 +115,16 @@ impl Fleet {
         &self.engines
     }
 
+    /// The engine that people call this: by its label, or by its number in the order of the
+    /// configuration, from 0.
+    pub fn named(&self, name: &str) -> Option<Arc<Engine>> {
+        let mut engines = self.engines.iter();
+        let is_it = |engine: &&Arc<Engine>| {
+            **engine.label() == *name || engine.id().number().to_string() == name
+        };
+        engines.find(is_it).cloned()
+    }
+
     /// From the name clients ask for to the model.
     pub fn aliases(&self) -> &BTreeMap<String, String> {
         &self.aliases
@@ -251,6 +261,18 @@ mod tests {
         fleet.learn(engine, vec!["m".to_owned()]);
         fleet.learn(engine, vec![]);
         assert!(matches!(fleet.find("m"), Lookup::NoEngine));
+    }
+
+    #[test]
+    fn an_engine_is_called_by_its_url_or_its_number() {
+        let fleet = Fleet::new(&[spec(1, &["m"]), spec(2, &["m"])], &BTreeMap::new());
+        let port = |name: &str| fleet.named(name).map(|engine| engine.url().port());
+        assert_eq!(port("0"), Some(1));
+        assert_eq!(port("1"), Some(2));
+        assert_eq!(port("http://127.0.0.1:2"), Some(2));
+        for name in ["", "2", "00", "+1", "127.0.0.1:2", "http://127.0.0.1:2/"] {
+            assert_eq!(port(name), None, "{name}");
+        }
     }
 
     #[test]

@@ -74,10 +74,8 @@ impl State {
         const DATA: &[u8] = b"data:";
         let ends_line = matches!(byte, b'\n' | b'\r');
         match self {
-            Self::Over => {}
-            Self::OtherLine if ends_line => *self = Self::Line(0),
-            Self::OtherLine => {}
-            Self::Line(_) if ends_line => *self = Self::Line(0),
+            Self::OtherLine | Self::Line(_) if ends_line => *self = Self::Line(0),
+            Self::Over | Self::OtherLine => {}
             Self::Line(seen) if DATA.get(*seen) == Some(&byte) => {
                 *seen += 1;
                 if *seen == DATA.len() {

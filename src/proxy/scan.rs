@@ -76,7 +76,6 @@ impl Scan {
             At::InSkipped(escaped) => self.in_skipped(byte, escaped),
             _ if is_blank => {}
             At::Begin | At::Value if byte == b'{' => return self.enter(),
-            At::Begin => return Scanned::Nothing,
             At::Key => match byte {
                 b'"' => self.begin_string(At::InKey),
                 b',' => {}
@@ -86,7 +85,7 @@ impl Scan {
             At::Colon(wanted) if byte == b':' => {
                 self.at = if wanted { At::Value } else { At::Skip };
             }
-            At::Colon(_) => return Scanned::Nothing,
+            At::Begin | At::Colon(_) => return Scanned::Nothing,
             At::Value if byte == b'"' && self.is_last() => self.begin_string(At::InValue),
             At::Value => {
                 self.at = At::Skip;

@@ -21,6 +21,7 @@ mod backoff;
 mod client_gone;
 mod coded_body;
 mod connecting;
+mod control;
 mod credentials;
 mod framing;
 mod fuzz;
