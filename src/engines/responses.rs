@@ -14,7 +14,7 @@ use super::EngineId;
 /// At about 100 bytes each that is 10 MB.
 pub const REMEMBERED: usize = 100_000;
 
-/// The longest id that is remembered; vLLM's own have 37 bytes.
+/// The longest id that is remembered; vLLM's own have 21 bytes.
 pub const LONGEST_ID: usize = 128;
 
 /// From the ids of responses to the engines that made them.
