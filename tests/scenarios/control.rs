@@ -216,7 +216,7 @@ async fn an_engine_that_fails_is_told_of_beside_the_others_and_asked_once() {
 
 #[tokio::test(start_paused = true)]
 async fn engines_are_told_at_the_same_time_and_may_take_their_time() {
-    let slow = || ok("{}").delay(LIMIT - secs(1));
+    let slow = || ok("{}").delay(secs(LIMIT.as_secs() - 1));
     let (a, b) = (
         ScriptedEngine::start(slow()).await,
         ScriptedEngine::start(slow()).await,
