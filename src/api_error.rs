@@ -81,6 +81,30 @@ impl ApiError {
         )
     }
 
+    /// 404: an engine there is not; for the admin port only.
+    pub fn unknown_engine(name: &str) -> Self {
+        Self::new(
+            404,
+            "engine_not_found",
+            format!(
+                "there is no engine `{}`; they are listed at /engines",
+                shown(name)
+            ),
+        )
+    }
+
+    /// 404: a response no engine is known to have.
+    pub fn response_not_found(id: &str) -> Self {
+        Self::new(
+            404,
+            "response_not_found",
+            format!(
+                "the response `{}` is not known here: it was not made through this router, or too long ago",
+                shown(id)
+            ),
+        )
+    }
+
     /// 405: a path that is served, under another method; `allow` names it.
     pub fn method_not_allowed(method: &str, allow: &'static str) -> Self {
         Self {

@@ -14,6 +14,7 @@ use crate::metrics::RequestInFlight;
 use crate::retry::{Attempts, Failure, RetryReason, StopReason};
 
 use super::first_event::FirstEvent;
+use super::response_id::ResponseId;
 
 /// One request, from its head to its last byte.
 #[derive(Debug)]
@@ -58,6 +59,8 @@ pub(super) struct Forward {
     pub(super) again_fresh: bool,
     /// The stream's first event, while it is looked at.
     pub(super) first_event: Option<FirstEvent>,
+    /// The search for the id of the response that the answer brings.
+    pub(super) response_id: Option<ResponseId>,
 }
 
 /// A further attempt, before it begins.

@@ -59,9 +59,12 @@ impl EdgeBuilder {
         self.url(&engine.url(), models)
     }
 
-    /// Adds an engine by its URL.
+    /// Adds an engine by its URL; its id is its place, from 0.
     pub fn url(self, url: &str, models: &[&str]) -> Self {
-        self.entry(&format!("url: \"{url}\", models: {models:?}"))
+        let place = self.engines.len();
+        self.entry(&format!(
+            "id: \"{place}\", url: \"{url}\", models: {models:?}"
+        ))
     }
 
     /// Adds an engine that serves the model `m`, with more to be said of it: `id: a, weight: 3`.
