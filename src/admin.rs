@@ -20,7 +20,7 @@ use crate::api_error::ApiError;
 use crate::engines::{Catalog, Fleet};
 use crate::metrics::Metrics;
 
-pub use control::{CALLS, Call, Control, LIMIT, MAX_BODY};
+pub use control::{CALLS, Call, Control, Effect, LIMIT, MAX_BODY};
 use pages::PATHS;
 
 const JSON: &str = "application/json";

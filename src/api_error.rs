@@ -40,6 +40,15 @@ impl ApiError {
         )
     }
 
+    /// 403: a page of another site made a browser send a control call.
+    pub fn foreign_origin() -> Self {
+        Self::new(
+            403,
+            "foreign_origin",
+            "control calls are not accepted from pages of other sites",
+        )
+    }
+
     /// 403: a client chose an engine, and may not.
     pub fn pin_not_allowed() -> Self {
         Self::new(

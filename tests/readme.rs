@@ -192,6 +192,7 @@ fn every_error_is_listed_with_its_status_and_code() {
         ApiError::unknown_engine(""),
         ApiError::engine_not_found("", ""),
         ApiError::pin_not_allowed(),
+        ApiError::foreign_origin(),
         ApiError::method_not_allowed("", ""),
         ApiError::request_timeout(""),
         ApiError::request_too_large(0),

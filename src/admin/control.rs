@@ -13,8 +13,8 @@ use std::time::Duration;
 
 use bytes::BytesMut;
 use futures::future::join_all;
-use http::Method;
-use http::header::{AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, EXPECT, HeaderName};
+use http::header::{AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, EXPECT, HOST, HeaderName, ORIGIN};
+use http::{HeaderMap, Method};
 use pingora_core::protocols::http::ServerSession;
 use serde_json::value::{RawValue, to_raw_value};
 use tokio::time::timeout;
@@ -41,15 +41,26 @@ pub struct Call {
     pub method: Method,
     /// Its path, on engines and here.
     pub path: &'static str,
-    /// Whether it changes which models an engine serves.
-    pub changes_models: bool,
+    /// What the router has to take note of once it is done.
+    pub effect: Effect,
+}
+
+/// What a call changes of that which the router knows of an engine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// Nothing.
+    None,
+    /// The models it serves.
+    Models,
+    /// What it has cached of prompts: that is gone.
+    Cache,
 }
 
 const fn read(path: &'static str) -> Call {
     Call {
         method: Method::GET,
         path,
-        changes_models: false,
+        effect: Effect::None,
     }
 }
 
@@ -57,7 +68,7 @@ const fn change(path: &'static str) -> Call {
     Call {
         method: Method::POST,
         path,
-        changes_models: false,
+        effect: Effect::None,
     }
 }
 
@@ -65,19 +76,27 @@ const fn change_models(path: &'static str) -> Call {
     Call {
         method: Method::POST,
         path,
-        changes_models: true,
+        effect: Effect::Models,
+    }
+}
+
+const fn clear_cache(path: &'static str) -> Call {
+    Call {
+        method: Method::POST,
+        path,
+        effect: Effect::Cache,
     }
 }
 
 /// All of them.
 pub const CALLS: &[Call] = &[
-    change("/sleep"),
+    clear_cache("/sleep"),
     change("/wake_up"),
-    change("/release_kv_cache_memory"),
+    clear_cache("/release_kv_cache_memory"),
     read("/is_sleeping"),
     change_models("/v1/load_lora_adapter"),
     change_models("/v1/unload_lora_adapter"),
-    change("/reset_prefix_cache"),
+    clear_cache("/reset_prefix_cache"),
     change("/reset_mm_cache"),
     change("/reset_encoder_cache"),
     change("/pause"),
@@ -159,6 +178,9 @@ impl Control {
         session: &mut ServerSession,
     ) -> Result<Answer, ApiError> {
         let request = session.req_header();
+        if comes_from_a_page(&request.headers) {
+            return Err(ApiError::foreign_origin());
+        }
         if request.method != call.method {
             let allow = if call.method == Method::GET {
                 "GET"
@@ -182,8 +204,14 @@ impl Control {
             body: read_body(session).await?,
         };
         let answers = join_all(engines.iter().map(|engine| self.tell(engine, &told))).await;
-        if call.changes_models {
-            self.learn(&engines).await;
+        match call.effect {
+            Effect::None => {}
+            Effect::Models => self.learn(&engines).await,
+            Effect::Cache => engines
+                .iter()
+                .zip(&answers)
+                .filter(|(_, answer)| matches!(answer, Ok((200..300, _))))
+                .for_each(|(engine, _)| engine.restarted()),
         }
         let done = answers
             .iter()
@@ -226,6 +254,18 @@ impl Control {
         self.catalog.learn(&silent).await;
         self.catalog.forget().await;
     }
+}
+
+/// Whether a page of another site made a browser send this. The admin port asks for no key, so
+/// whoever can reach it may call, but a page that its operator happens to look at must not.
+fn comes_from_a_page(fields: &HeaderMap) -> bool {
+    let Some(origin) = fields.get(ORIGIN) else {
+        return false;
+    };
+    let origin = origin.to_str().ok();
+    let authority = origin.and_then(|origin| origin.split_once("://"));
+    let host = fields.get(HOST).and_then(|host| host.to_str().ok());
+    authority.map(|(_, authority)| authority) != host || host.is_none()
 }
 
 /// An engine's answer as it is shown: JSON as the engine wrote it, anything else as a string.

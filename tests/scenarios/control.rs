@@ -320,3 +320,22 @@ async fn an_engine_with_configured_models_serves_what_is_configured() {
     assert_eq!(edge.ask(&lora).await.status, 404);
     assert_eq!(engine.deliveries_to("/v1/models").len(), 0);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_page_of_another_site_cannot_make_a_browser_call() {
+    let (engines, edge) = three().await;
+    let own = format!("http://{}", edge.admin_addr());
+    for origin in ["http://evil.example", "null", "http://127.0.0.1", ""] {
+        let request = call("/sleep?all=true")
+            .set("Host", &edge.admin_addr().to_string())
+            .header("Origin", origin);
+        let response = tell(&edge, &request).await;
+        assert_eq!(response.status, 403, "{origin}");
+        assert_eq!(response.json()["error"]["code"], "foreign_origin");
+    }
+    assert_eq!(seen(&engines), [0, 0, 0]);
+    let request = call("/sleep?all=true")
+        .set("Host", &edge.admin_addr().to_string())
+        .header("Origin", &own);
+    assert_eq!(tell(&edge, &request).await.status, 200);
+}
