@@ -7,14 +7,21 @@
 
 mod least_load;
 mod load;
+mod prefix_aware;
+mod prefix_index;
+mod prompt_blocks;
 mod round_robin;
 mod session;
 
 pub use least_load::LeastLoad;
 pub use load::Load;
+pub use prefix_aware::PrefixAware;
+pub use prefix_index::{Holder, PrefixIndex};
+pub use prompt_blocks::Blocks;
 pub use round_robin::RoundRobin;
 pub use session::Session;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::engines::EngineId;
@@ -51,6 +58,8 @@ pub struct Ask<'a> {
     pub again: bool,
     /// The session the request belongs to.
     pub session: Option<&'a str>,
+    /// Its prompt, where the logic goes by that and the request has one.
+    pub prompt: Option<&'a Blocks>,
     /// Random bits, fresh for every pick.
     pub draw: u64,
     /// Time since the process started.
@@ -60,6 +69,8 @@ pub struct Ask<'a> {
 /// What a pool tells of an engine when its logic is made.
 #[derive(Clone, Debug)]
 pub struct Member<'a> {
+    /// Its name in this process.
+    pub id: EngineId,
     /// A name that is the same in every process.
     pub name: &'a str,
     /// Its share of the requests, relative to the others; at least 1.
@@ -75,10 +86,12 @@ pub enum Logic {
     LeastLoad(LeastLoad),
     /// The one a session belongs to.
     Session(Session),
+    /// The one that has the beginning of the prompt.
+    PrefixAware(PrefixAware),
 }
 
 /// How engines are chosen.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Routing {
     /// The logic.
     pub kind: Kind,
@@ -89,7 +102,7 @@ pub struct Routing {
 }
 
 /// How far the loads of the engines of a pool may lie apart; both must be exceeded.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Balance {
     /// By so many requests.
     pub difference: f64,
@@ -98,7 +111,7 @@ pub struct Balance {
 }
 
 /// The bounds of what is remembered of prompts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PrefixLimits {
     /// The shortest match that counts, in bytes.
     pub least_match: usize,
@@ -147,20 +160,41 @@ impl Kind {
     }
 }
 
+/// Makes the logic of each pool, and holds what the pools share.
+#[derive(Clone, Debug)]
+pub struct Logics {
+    routing: Routing,
+    /// One bound of memory for all pools; there only where it is used.
+    index: Option<Arc<PrefixIndex>>,
+}
+
+impl Logics {
+    /// Logics of this kind.
+    pub fn new(routing: Routing) -> Self {
+        let index = (routing.kind == Kind::PrefixAware)
+            .then(|| Arc::new(PrefixIndex::new(&routing.prefix)));
+        Self { routing, index }
+    }
+}
+
 impl Logic {
     /// The logic of a pool of `members`, which takes over what `before`, the logic of the same
     /// pool with other members, has learnt.
-    pub fn new(kind: Kind, members: &[Member<'_>], before: Option<&Self>) -> Self {
-        match kind {
-            Kind::RoundRobin => {
+    pub fn new(logics: &Logics, members: &[Member<'_>], before: Option<&Self>) -> Self {
+        let Logics { routing, index } = logics;
+        match (routing.kind, index) {
+            (Kind::PrefixAware, Some(index)) => {
+                Self::PrefixAware(PrefixAware::new(routing, index, members))
+            }
+            (Kind::RoundRobin, _) => {
                 let before = match before {
                     Some(Self::RoundRobin(before)) => Some(before),
                     _ => None,
                 };
                 Self::RoundRobin(RoundRobin::new(members, before))
             }
-            Kind::LeastLoad => Self::LeastLoad(LeastLoad),
-            Kind::Session | Kind::PrefixAware => Self::Session(Session::new(members)),
+            (Kind::Session, _) => Self::Session(Session::new(members)),
+            (Kind::LeastLoad | Kind::PrefixAware, _) => Self::LeastLoad(LeastLoad),
         }
     }
 
@@ -170,6 +204,7 @@ impl Logic {
             Self::RoundRobin(logic) => logic.pick(ask, among),
             Self::LeastLoad(logic) => logic.pick(ask, among),
             Self::Session(logic) => logic.pick(ask, among),
+            Self::PrefixAware(logic) => logic.pick(ask, among),
         }
     }
 }

@@ -71,7 +71,7 @@ impl Parts {
         let fleet = Arc::new(Fleet::new(
             &settings.engines,
             &settings.aliases,
-            settings.routing.kind,
+            settings.routing,
         ));
         let engine_key = settings.engine_api_key.as_ref().map(Secret::expose);
         let catalog = Arc::new(Catalog::new(Arc::clone(&fleet), engine_key, ASK_LIMIT));

@@ -7,7 +7,7 @@ use arc_swap::ArcSwap;
 
 use super::{Engine, EngineId, Pool};
 use crate::config::EngineSpec;
-use crate::routing::Kind;
+use crate::routing::{Logics, Routing};
 
 /// What a model name leads to.
 #[derive(Debug)]
@@ -30,13 +30,13 @@ pub struct Fleet {
     served: Mutex<Vec<Option<Vec<String>>>>,
     pools: ArcSwap<HashMap<String, Arc<Pool>>>,
     any: Arc<Pool>,
-    routing: Kind,
+    logics: Logics,
 }
 
 impl Fleet {
     /// The fleet of a configuration. Engines without models serve nothing until
     /// [`learn`](Self::learn).
-    pub fn new(specs: &[EngineSpec], aliases: &BTreeMap<String, String>, routing: Kind) -> Self {
+    pub fn new(specs: &[EngineSpec], aliases: &BTreeMap<String, String>, routing: Routing) -> Self {
         let engines: Vec<_> = (0u32..)
             .zip(specs)
             .map(|(number, spec)| Arc::new(Engine::new(EngineId::new(number), spec)))
@@ -45,9 +45,10 @@ impl Fleet {
             .iter()
             .map(|spec| (!spec.models.is_empty()).then(|| spec.models.clone()))
             .collect();
+        let logics = Logics::new(routing);
         let fleet = Self {
-            any: Arc::new(Pool::new("".into(), engines.clone(), routing, None)),
-            routing,
+            any: Arc::new(Pool::new("".into(), engines.clone(), &logics, None)),
+            logics,
             engines,
             aliases: aliases.clone(),
             served: Mutex::new(served),
@@ -140,7 +141,7 @@ impl Fleet {
         }
         let pools = members.into_iter().map(|(model, engines)| {
             let before = before.get(model).map(|pool| &**pool);
-            let pool = Pool::new(model.into(), engines, self.routing, before);
+            let pool = Pool::new(model.into(), engines, &self.logics, before);
             (model.to_owned(), Arc::new(pool))
         });
         self.pools.store(Arc::new(pools.collect()));
@@ -178,7 +179,7 @@ mod tests {
         let fleet = Fleet::new(
             &[spec(1, &["m", "x"]), spec(2, &["m"]), spec(3, &["x"])],
             &aliases,
-            Kind::RoundRobin,
+            Routing::default(),
         );
         assert_eq!(ports(&fleet, "m"), [1, 2]);
         assert_eq!(ports(&fleet, "x"), [1, 3]);
@@ -192,7 +193,7 @@ mod tests {
         let fleet = Fleet::new(
             &[spec(1, &["m"]), spec(2, &[])],
             &BTreeMap::new(),
-            Kind::RoundRobin,
+            Routing::default(),
         );
         assert!(matches!(fleet.find("later"), Lookup::NoEngine));
         let second = fleet.engines()[1].id();
@@ -203,7 +204,7 @@ mod tests {
 
     #[test]
     fn a_model_stays_known_after_its_last_engine_dropped_it() {
-        let fleet = Fleet::new(&[spec(1, &[])], &BTreeMap::new(), Kind::RoundRobin);
+        let fleet = Fleet::new(&[spec(1, &[])], &BTreeMap::new(), Routing::default());
         let engine = fleet.engines()[0].id();
         fleet.learn(engine, vec!["m".to_owned()]);
         fleet.learn(engine, vec![]);
@@ -231,7 +232,7 @@ mod tests {
         let fleet = Fleet::new(
             &[spec(1, &["m"]), spec(2, &["m"]), spec(3, &[])],
             &BTreeMap::new(),
-            Kind::RoundRobin,
+            Routing::default(),
         );
         let first = |fleet: &Fleet| match fleet.find("m") {
             Lookup::Pool(pool, _) => pool

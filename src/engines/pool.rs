@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::engine::{Engine, EngineId, InFlight};
 use crate::retry::{Attempts, Standing};
-use crate::routing::{Ask, Candidates, Kind, Logic, Member};
+use crate::routing::{Ask, Candidates, LeastLoad, Logic, Logics, Member};
 
 /// The engines that may serve a request, and the logic that chooses among them.
 #[derive(Debug)]
@@ -47,7 +47,7 @@ impl Pool {
     pub(super) fn new(
         model: Arc<str>,
         engines: Vec<Arc<Engine>>,
-        kind: Kind,
+        logics: &Logics,
         before: Option<&Self>,
     ) -> Self {
         let seats: Vec<_> = engines
@@ -63,11 +63,12 @@ impl Pool {
         let members: Vec<_> = seats
             .iter()
             .map(|seat| Member {
+                id: seat.engine.id(),
                 name: seat.engine.label(),
                 weight: seat.engine.weight(),
             })
             .collect();
-        let logic = Logic::new(kind, &members, before.map(|before| &before.logic));
+        let logic = Logic::new(logics, &members, before.map(|before| &before.logic));
         let ids = seats.iter().map(|seat| seat.engine.id()).collect();
         let placed = before
             .map(|before| Arc::clone(&before.placed))
@@ -89,7 +90,7 @@ impl Pool {
             seats: vec![seat],
             ids: vec![engine],
             placed: Arc::clone(&self.placed),
-            logic: Logic::new(Kind::LeastLoad, &[], None),
+            logic: Logic::LeastLoad(LeastLoad),
         })
     }
 

@@ -84,7 +84,9 @@ pub(super) fn with_members<T>(weights: &[u32], then: impl FnOnce(&[Member<'_>]) 
     let members: Vec<_> = names
         .iter()
         .zip(weights)
-        .map(|(name, weight)| Member {
+        .enumerate()
+        .map(|(place, (name, weight))| Member {
+            id: EngineId::new(u32::try_from(place).unwrap()),
             name,
             weight: *weight,
         })

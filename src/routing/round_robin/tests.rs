@@ -5,6 +5,7 @@ use Standing::{Eligible, Excluded, Last};
 const FIRST: Ask<'static> = Ask {
     again: false,
     session: None,
+    prompt: None,
     draw: 0,
     now: std::time::Duration::ZERO,
 };
