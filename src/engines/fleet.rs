@@ -217,7 +217,7 @@ mod tests {
         for (number, spec) in specs.iter_mut().enumerate() {
             spec.id = Some(number.to_string());
         }
-        let fleet = Fleet::new(&specs, &BTreeMap::new(), Kind::RoundRobin);
+        let fleet = Fleet::new(&specs, &BTreeMap::new(), Routing::default());
         let port = |name: &str| fleet.named(name).map(|engine| engine.url().port());
         assert_eq!(port("0"), Some(1));
         assert_eq!(port("1"), Some(2));
