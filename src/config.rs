@@ -17,6 +17,7 @@ mod api_keys;
 mod engine_url;
 mod engines;
 mod extra_routes;
+mod health;
 mod host;
 pub mod keys;
 mod locate;
@@ -131,6 +132,8 @@ fn read(reader: &mut Reader<'_>) -> Settings {
         allow_pins: reader.switch(&keys::ALLOW_PINS),
         pin_api_keys: api_keys::of_pinning_clients(reader),
         extra_routes: extra_routes::read(reader),
+        health: health::limits(reader),
+        probe: health::probe(reader),
         retry: retries::read(reader),
         connect_timeout: reader.millis(&keys::CONNECT_TIMEOUT_MS),
         first_byte_timeout: reader.millis_or_off(&keys::FIRST_BYTE_TIMEOUT_MS),

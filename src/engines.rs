@@ -3,6 +3,7 @@
 //! - [`Engine`] is one vLLM server: its URL, the addresses of its name, its running requests;
 //! - [`Fleet`] holds them all, and which of them serve which model;
 //! - [`Pool`] is those that serve one model, and the logic that chooses among them;
+//! - [`Health`] is what real requests and the probes of the [`Prober`] say of one;
 //! - [`Scraper`] asks them how busy they are;
 //! - [`Catalog`] asks them what they serve, for `/v1/models` and for engines whose models are not
 //!   configured;
@@ -13,15 +14,19 @@ mod catalog;
 mod engine;
 mod fleet;
 mod gauges;
+mod health;
 mod pool;
+mod prober;
 mod responses;
 mod scraper;
 
 pub use ask::{AskError, Asker, Question};
 pub use catalog::{Catalog, ModelEntry};
 pub use engine::{Engine, EngineId, InFlight};
-pub use fleet::{Fleet, Lookup};
+pub use fleet::{Fleet, Lookup, Policy};
 pub use gauges::Gauges;
+pub use health::{Condition, Fitness, Health, HealthLimits};
 pub use pool::{Placed, Pool};
+pub use prober::{Probe, Prober};
 pub use responses::{LONGEST_ID, REMEMBERED, Responses};
 pub use scraper::Scraper;

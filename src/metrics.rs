@@ -12,7 +12,7 @@ use prometheus::{
     IntGaugeVec, Opts, Registry, TextEncoder,
 };
 
-use crate::engines::Engine;
+use crate::engines::{Condition, Engine};
 use names::Name;
 
 /// All series of one router.
@@ -26,6 +26,8 @@ pub struct Metrics {
     backoff: Histogram,
     in_flight: IntGauge,
     engine_in_flight: IntGaugeVec,
+    engine_up: IntGaugeVec,
+    engine_changes: IntCounterVec,
     duration: HistogramVec,
     first_token: HistogramVec,
 }
@@ -74,6 +76,11 @@ impl Metrics {
                     names::ENGINE_IN_FLIGHT.labels,
                 )?,
             )?,
+            engine_up: register(
+                &registry,
+                IntGaugeVec::new(opts(&names::ENGINE_UP), names::ENGINE_UP.labels)?,
+            )?,
+            engine_changes: counters(&registry, &names::ENGINE_CHANGES)?,
             duration: histograms(&registry, &names::DURATION)?,
             first_token: histograms(&registry, &names::FIRST_TOKEN)?,
             registry,
@@ -124,6 +131,13 @@ impl Metrics {
         self.stale_connections.inc();
     }
 
+    /// An engine is in this condition now.
+    pub fn condition_changed(&self, engine: &str, condition: &str) {
+        self.engine_changes
+            .with_label_values(&[engine, condition])
+            .inc();
+    }
+
     /// Everything, in Prometheus' text format.
     pub fn expose(&self, engines: &[Arc<Engine>]) -> Vec<u8> {
         for engine in engines {
@@ -131,6 +145,10 @@ impl Metrics {
             self.engine_in_flight
                 .with_label_values(&[engine.label()])
                 .set(running);
+            let is_up = engine.condition().0 == Condition::Up;
+            self.engine_up
+                .with_label_values(&[engine.label()])
+                .set(i64::from(is_up));
         }
         let mut text = Vec::new();
         if let Err(error) = TextEncoder::new().encode(&self.registry.gather(), &mut text) {
@@ -213,9 +231,11 @@ mod tests {
         metrics.attempt_ended("http://e", "answered");
         metrics.retried("503", Duration::from_millis(50));
         metrics.stale_connection();
+        metrics.condition_changed("http://e", "up");
         let engine = Engine::new(
             crate::engines::EngineId::new(0),
             &crate::config::EngineSpec::new("http://e".parse().unwrap(), Vec::new()),
+            &crate::engines::HealthLimits::default(),
         );
         let text = String::from_utf8(metrics.expose(&[Arc::new(engine)])).unwrap();
         for name in names::ALL {

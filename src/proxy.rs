@@ -42,7 +42,6 @@ use pingora_core::upstreams::peer::HttpPeer;
 use pingora_core::{Error, ErrorType, Result};
 use pingora_http::{RequestHeader, ResponseHeader};
 use pingora_proxy::{FailToProxy, ProxyHttp, ProxyWarnLogContext, Session};
-use tokio::time::Instant;
 
 use crate::access_log;
 use crate::api_error::ApiError;
@@ -90,7 +89,6 @@ pub struct Router {
     access_log: access_log::Format,
     /// Tells connections that must not come from the pool from all others.
     fresh: AtomicU64,
-    started: Instant,
 }
 
 impl Router {
@@ -139,7 +137,6 @@ impl Router {
             engine_keepalive: settings.engine_keepalive,
             access_log: settings.log_format.into(),
             fresh: AtomicU64::new(1),
-            started: Instant::now(),
         })
     }
 
@@ -280,6 +277,9 @@ impl ProxyHttp for Router {
             .as_mut()
             .and_then(|forward| forward.first_event.as_mut())
         else {
+            if end || body.as_ref().is_some_and(|data| !data.is_empty()) {
+                self.works(ctx);
+            }
             return Ok(None);
         };
         let verdict = event.push(body.as_deref().unwrap_or_default(), end);
@@ -296,6 +296,7 @@ impl ProxyHttp for Router {
         {
             return Err(ask_again(status));
         }
+        self.works(ctx);
         *body = kept.map(FirstEvent::into_bytes);
         Ok(None)
     }

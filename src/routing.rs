@@ -211,15 +211,14 @@ impl Logic {
 
 /// The best standing any engine has.
 fn best_of(among: &dyn Candidates) -> Option<Standing> {
-    let mut best = None;
+    let mut best = Standing::Excluded;
     for place in 0..among.count() {
-        match among.standing(place) {
-            Standing::Eligible => return Some(Standing::Eligible),
-            Standing::Last => best = Some(Standing::Last),
-            Standing::Excluded => {}
+        best = best.min(among.standing(place));
+        if best == Standing::Eligible {
+            break;
         }
     }
-    best
+    (best != Standing::Excluded).then_some(best)
 }
 
 #[cfg(test)]

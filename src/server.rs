@@ -17,7 +17,7 @@ use pingora_core::server::{RunArgs, Server};
 use crate::admin::{Admin, Control};
 use crate::config::{Secret, Settings};
 use crate::edge::{Edge, EdgeOptions, Patience};
-use crate::engines::{Catalog, Fleet};
+use crate::engines::{Catalog, Fleet, Policy};
 use crate::metrics::Metrics;
 use crate::proxy::{Router, on_refusal};
 
@@ -71,11 +71,18 @@ impl Parts {
         let fleet = Arc::new(Fleet::new(
             &settings.engines,
             &settings.aliases,
-            settings.routing,
+            Policy {
+                routing: settings.routing,
+                health: settings.health,
+            },
         ));
         let engine_key = settings.engine_api_key.as_ref().map(Secret::expose);
         let catalog = Arc::new(Catalog::new(Arc::clone(&fleet), engine_key, ASK_LIMIT));
         let metrics = Metrics::new()?;
+        fleet.on_change({
+            let metrics = metrics.clone();
+            move |engine, condition| metrics.condition_changed(engine.label(), condition.label())
+        });
         let router = Router::new(
             settings,
             Arc::clone(&fleet),

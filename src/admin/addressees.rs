@@ -118,7 +118,7 @@ mod tests {
 
     use super::*;
     use crate::config::EngineSpec;
-    use crate::routing::Routing;
+    use crate::engines::Policy;
 
     fn fleet() -> Fleet {
         let spec = |port: u16, models: &[&str]| {
@@ -131,7 +131,7 @@ mod tests {
         };
         let aliases = BTreeMap::from([("gpt".to_owned(), "org/m".to_owned())]);
         let specs = [spec(1, &["org/m"]), spec(2, &["x"]), spec(3, &["org/m"])];
-        Fleet::new(&specs, &aliases, Routing::default())
+        Fleet::new(&specs, &aliases, Policy::default())
     }
 
     fn read(query: &str) -> Result<(Vec<u16>, String), (u16, &'static str)> {

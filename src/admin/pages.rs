@@ -38,7 +38,9 @@ impl Admin {
     }
 
     fn engines(&self) -> Vec<u8> {
+        let now = self.fleet.now();
         let engines = self.fleet.engines().iter().map(|engine| {
+            let (condition, since) = engine.condition();
             json!({
                 "engine": &**engine.label(),
                 "id": engine.name(),
@@ -47,6 +49,9 @@ impl Admin {
                 "addresses": engine.addresses(),
                 "requests_in_flight": engine.in_flight(),
                 "load": engine.load(),
+                "condition": condition.label(),
+                "reason": condition.reason(),
+                "for_seconds": now.saturating_sub(since).as_secs(),
             })
         });
         json!({ "engines": engines.collect::<Vec<_>>() })

@@ -62,6 +62,8 @@ pub enum Group {
     Engines,
     /// How an engine is chosen for a request.
     Routing,
+    /// Which engines are out, and how that is found out.
+    Health,
     /// The retry policy.
     Retries,
     /// Times and sizes that bound a request.
@@ -79,6 +81,7 @@ impl Group {
             Self::Listening => "Listening",
             Self::Engines => "Engines",
             Self::Routing => "Routing",
+            Self::Health => "Health",
             Self::Retries => "Retries",
             Self::Limits => "Timeouts and limits",
             Self::Keys => "API keys",

@@ -42,6 +42,7 @@ impl Settings {
         put(&mut out, &keys::ALLOW_PINS, self.allow_pins);
         put(&mut out, &keys::PIN_API_KEYS, &self.pin_api_keys);
         put(&mut out, &keys::EXTRA_ROUTES, self.extra_routes.iter().map(route).collect::<Vec<_>>());
+        self.put_health(&mut out);
         self.put_retries(&mut out);
         put(&mut out, &keys::CONNECT_TIMEOUT_MS, millis(self.connect_timeout));
         put(&mut out, &keys::FIRST_BYTE_TIMEOUT_MS, millis(self.first_byte_timeout.unwrap_or_default()));
@@ -59,6 +60,45 @@ impl Settings {
         put(&mut out, &keys::LOG_LEVEL, self.log_level.0.as_str().to_ascii_lowercase());
         put(&mut out, &keys::LOG_FORMAT, self.log_format.name());
         out
+    }
+
+    fn put_health(&self, out: &mut Mapping) {
+        let (probe, limits) = (self.probe.as_ref(), &self.health);
+        put(
+            out,
+            &keys::HEALTH_CHECK_INTERVAL_MS,
+            probe.map_or(0, |probe| millis(probe.interval)),
+        );
+        // Where nobody is probed the defaults stand for what is not known.
+        if let Some(probe) = probe {
+            put(out, &keys::HEALTH_CHECK_PATH, &probe.path);
+            put(out, &keys::HEALTH_CHECK_TIMEOUT_MS, millis(probe.timeout));
+        } else {
+            put(
+                out,
+                &keys::HEALTH_CHECK_PATH,
+                keys::HEALTH_CHECK_PATH.default,
+            );
+            put(
+                out,
+                &keys::HEALTH_CHECK_TIMEOUT_MS,
+                keys::HEALTH_CHECK_TIMEOUT_MS
+                    .default
+                    .parse::<u64>()
+                    .unwrap_or_default(),
+            );
+        }
+        put(out, &keys::HEALTH_CHECK_RISE, limits.rise);
+        put(out, &keys::HEALTH_CHECK_FALL, limits.fall);
+        put(out, &keys::EJECT_AFTER, limits.failures);
+        put(out, &keys::EJECT_PAUSE_MS, millis(limits.first_pause));
+        put(
+            out,
+            &keys::EJECT_LONGEST_PAUSE_MS,
+            millis(limits.longest_pause),
+        );
+        put(out, &keys::SLOW_START_MS, millis(limits.slow_start));
+        put(out, &keys::MOST_ENGINES_OUT, limits.most_out);
     }
 
     /// While retries are off the other settings mean nothing; the defaults stand for them.

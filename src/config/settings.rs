@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::engine_url::EngineUrl;
 use super::secret::Secret;
+use crate::engines::{HealthLimits, Probe};
 use crate::request::route::ModelSource;
 use crate::retry::{Resend, RetryConfig};
 use crate::routing::Routing;
@@ -45,6 +46,10 @@ pub struct Settings {
     pub pin_api_keys: Vec<Secret>,
     /// Routes forwarded beyond the built-in ones.
     pub extra_routes: Vec<ExtraRoute>,
+    /// When an engine is out.
+    pub health: HealthLimits,
+    /// How engines are probed; `None` is not at all.
+    pub probe: Option<Probe>,
     /// The retry policy; `None` is off.
     pub retry: Option<RetryConfig>,
     /// Longest wait for a connection to an engine.

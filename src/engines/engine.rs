@@ -1,14 +1,17 @@
 //! One engine.
 
 use std::net::{IpAddr, SocketAddr};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::gauges::Gauges;
+use super::health::{Condition, Fitness, Health, HealthLimits};
 use crate::config::{EngineSpec, EngineUrl};
+use crate::retry::Failure;
 use crate::routing::Load;
 
 /// Names one engine for the life of the process; never given to another one.
@@ -44,6 +47,13 @@ pub struct Engine {
     in_flight: Arc<AtomicUsize>,
     reported: Reported,
     incarnation: AtomicU32,
+    limits: HealthLimits,
+    health: Mutex<Health>,
+    /// Nothing at all speaks against it, as of nearly all engines nearly all the time: then nobody
+    /// need look at its health.
+    is_plain: AtomicBool,
+    /// It has answered a request since it was last probed.
+    is_busy: AtomicBool,
 }
 
 /// The load an engine has told of beyond our own, in bits of `f32`: both, since a logic reads
@@ -71,7 +81,7 @@ impl Reported {
 
 impl Engine {
     /// An engine. One whose host is a name has no address until [`resolve`](Self::resolve).
-    pub fn new(id: EngineId, spec: &EngineSpec) -> Self {
+    pub fn new(id: EngineId, spec: &EngineSpec, limits: &HealthLimits) -> Self {
         let url = spec.url.clone();
         let literal = url.host().parse::<IpAddr>().ok();
         let addresses = literal
@@ -92,6 +102,10 @@ impl Engine {
             in_flight: Arc::default(),
             reported: Reported::default(),
             incarnation: AtomicU32::new(0),
+            limits: *limits,
+            health: Mutex::default(),
+            is_plain: AtomicBool::new(true),
+            is_busy: AtomicBool::new(false),
         }
     }
 
@@ -207,6 +221,61 @@ impl Engine {
         self.reported.set(foreign + gauges.waiting, gauges.kv_cache);
     }
 
+    /// What it is fit for at `now`, the time since the process started.
+    pub fn fitness(&self, now: Duration) -> Fitness {
+        if self.is_plain.load(Ordering::Relaxed) {
+            return Fitness::Fit;
+        }
+        let health = self.lock_health();
+        let fitness = health.fitness(&self.limits, now);
+        if fitness == Fitness::Fit && health.is_settled() {
+            self.is_plain.store(true, Ordering::Relaxed);
+        }
+        fitness
+    }
+
+    /// Its condition, and since when in the time of the process.
+    pub fn condition(&self) -> (Condition, Duration) {
+        self.lock_health().condition()
+    }
+
+    /// A request is sent to it to see whether it is back.
+    pub(super) fn trial_begins(&self, now: Duration) {
+        self.lock_health().trial_begins(&self.limits, now);
+    }
+
+    /// A request failed on it. Its new condition, if that changed.
+    pub(super) fn failed(&self, failure: Failure, now: Duration, draw: f64) -> Option<Condition> {
+        self.change(|health, limits| health.failed(limits, failure, now, draw))
+    }
+
+    /// It answered a request with this status. Its new condition, if that changed.
+    pub(super) fn answered(&self, status: u16, now: Duration, draw: f64) -> Option<Condition> {
+        if !self.is_busy.load(Ordering::Relaxed) {
+            self.is_busy.store(true, Ordering::Relaxed);
+        }
+        if status != 500 && self.is_plain.load(Ordering::Relaxed) {
+            return None;
+        }
+        self.change(|health, limits| health.answered(limits, status, now, draw))
+    }
+
+    /// It was probed. Its new condition, if that changed.
+    pub(super) fn probed(&self, passed: bool, now: Duration) -> Option<Condition> {
+        let busy = self.is_busy.swap(false, Ordering::Relaxed);
+        self.change(|health, limits| health.probed(limits, passed, busy, now))
+    }
+
+    fn change(&self, event: impl FnOnce(&mut Health, &HealthLimits) -> bool) -> Option<Condition> {
+        let mut health = self.lock_health();
+        self.is_plain.store(false, Ordering::Relaxed);
+        event(&mut health, &self.limits).then(|| health.condition().0)
+    }
+
+    fn lock_health(&self) -> MutexGuard<'_, Health> {
+        self.health.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Changes when the engine was started anew, and so lost what it had cached.
     pub fn incarnation(&self) -> u32 {
         self.incarnation.load(Ordering::Relaxed)
@@ -248,6 +317,7 @@ mod tests {
         Engine::new(
             EngineId::new(0),
             &EngineSpec::new(url.parse().unwrap(), Vec::new()),
+            &HealthLimits::default(),
         )
     }
 

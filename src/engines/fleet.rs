@@ -1,13 +1,26 @@
 //! All engines, and which of them serve which model.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
 
 use arc_swap::ArcSwap;
+use rand::RngExt as _;
+use tokio::time::Instant;
 
-use super::{Engine, EngineId, Pool};
+use super::{Condition, Engine, EngineId, HealthLimits, Pool};
 use crate::config::EngineSpec;
+use crate::retry::Failure;
 use crate::routing::{Logics, Routing};
+
+/// How a fleet's engines are chosen and judged.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Policy {
+    /// How they are chosen.
+    pub routing: Routing,
+    /// When they are out.
+    pub health: HealthLimits,
+}
 
 /// What a model name leads to.
 #[derive(Debug)]
@@ -31,24 +44,52 @@ pub struct Fleet {
     pools: ArcSwap<HashMap<String, Arc<Pool>>>,
     any: Arc<Pool>,
     logics: Logics,
+    policy: Policy,
+    /// What the time of the process is counted from.
+    started: Instant,
+    changes: Changes,
+}
+
+/// Who is told when an engine's condition changes.
+#[derive(Default)]
+struct Changes(OnceLock<OnChange>);
+
+type OnChange = Box<dyn Fn(&Engine, Condition) + Send + Sync>;
+
+impl std::fmt::Debug for Changes {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Changes").finish_non_exhaustive()
+    }
 }
 
 impl Fleet {
     /// The fleet of a configuration. Engines without models serve nothing until
     /// [`learn`](Self::learn).
-    pub fn new(specs: &[EngineSpec], aliases: &BTreeMap<String, String>, routing: Routing) -> Self {
+    pub fn new(specs: &[EngineSpec], aliases: &BTreeMap<String, String>, policy: Policy) -> Self {
         let engines: Vec<_> = (0u32..)
             .zip(specs)
-            .map(|(number, spec)| Arc::new(Engine::new(EngineId::new(number), spec)))
+            .map(|(number, spec)| {
+                let id = EngineId::new(number);
+                Arc::new(Engine::new(id, spec, &policy.health))
+            })
             .collect();
         let served: Vec<_> = specs
             .iter()
             .map(|spec| (!spec.models.is_empty()).then(|| spec.models.clone()))
             .collect();
-        let logics = Logics::new(routing);
+        let logics = Logics::new(policy.routing);
         let fleet = Self {
-            any: Arc::new(Pool::new("".into(), engines.clone(), &logics, None)),
+            any: Arc::new(Pool::new(
+                "".into(),
+                engines.clone(),
+                &logics,
+                policy.health.most_out,
+                None,
+            )),
             logics,
+            policy,
+            started: Instant::now(),
+            changes: Changes::default(),
             engines,
             aliases: aliases.clone(),
             served: Mutex::new(served),
@@ -61,6 +102,51 @@ impl Fleet {
     /// All engines, in the order of the configuration.
     pub fn engines(&self) -> &[Arc<Engine>] {
         &self.engines
+    }
+
+    /// The time since the process started, which routing and health count by.
+    pub fn now(&self) -> Duration {
+        self.started.elapsed()
+    }
+
+    /// Tells `changes` of every change of an engine's condition; only the first one is told.
+    pub fn on_change(&self, changes: impl Fn(&Engine, Condition) + Send + Sync + 'static) {
+        let _ = self.changes.0.set(Box::new(changes));
+    }
+
+    /// A request failed on `engine`.
+    pub fn failed(&self, engine: &Engine, failure: Failure) {
+        let changed = engine.failed(failure, self.now(), rand::rng().random());
+        self.tell(engine, changed);
+    }
+
+    /// `engine` answered a request with this status.
+    pub fn answered(&self, engine: &Engine, status: u16) {
+        let changed = engine.answered(status, self.now(), rand::rng().random());
+        self.tell(engine, changed);
+    }
+
+    /// `engine` was probed.
+    pub fn probed(&self, engine: &Engine, passed: bool) {
+        let changed = engine.probed(passed, self.now());
+        self.tell(engine, changed);
+    }
+
+    fn tell(&self, engine: &Engine, changed: Option<Condition>) {
+        let Some(condition) = changed else {
+            return;
+        };
+        let (label, word) = (engine.label(), condition.label());
+        match condition {
+            Condition::Up => log::info!("engine={label} condition={word}"),
+            _ => log::warn!(
+                "engine={label} condition={word} reason={}",
+                condition.reason()
+            ),
+        }
+        if let Some(told) = self.changes.0.get() {
+            told(engine, condition);
+        }
     }
 
     /// The engine that people call this: by its name, or by its label.
@@ -141,7 +227,13 @@ impl Fleet {
         }
         let pools = members.into_iter().map(|(model, engines)| {
             let before = before.get(model).map(|pool| &**pool);
-            let pool = Pool::new(model.into(), engines, &self.logics, before);
+            let pool = Pool::new(
+                model.into(),
+                engines,
+                &self.logics,
+                self.policy.health.most_out,
+                before,
+            );
             (model.to_owned(), Arc::new(pool))
         });
         self.pools.store(Arc::new(pools.collect()));
@@ -179,7 +271,7 @@ mod tests {
         let fleet = Fleet::new(
             &[spec(1, &["m", "x"]), spec(2, &["m"]), spec(3, &["x"])],
             &aliases,
-            Routing::default(),
+            Policy::default(),
         );
         assert_eq!(ports(&fleet, "m"), [1, 2]);
         assert_eq!(ports(&fleet, "x"), [1, 3]);
@@ -193,7 +285,7 @@ mod tests {
         let fleet = Fleet::new(
             &[spec(1, &["m"]), spec(2, &[])],
             &BTreeMap::new(),
-            Routing::default(),
+            Policy::default(),
         );
         assert!(matches!(fleet.find("later"), Lookup::NoEngine));
         let second = fleet.engines()[1].id();
@@ -204,7 +296,7 @@ mod tests {
 
     #[test]
     fn a_model_stays_known_after_its_last_engine_dropped_it() {
-        let fleet = Fleet::new(&[spec(1, &[])], &BTreeMap::new(), Routing::default());
+        let fleet = Fleet::new(&[spec(1, &[])], &BTreeMap::new(), Policy::default());
         let engine = fleet.engines()[0].id();
         fleet.learn(engine, vec!["m".to_owned()]);
         fleet.learn(engine, vec![]);
@@ -217,7 +309,7 @@ mod tests {
         for (number, spec) in specs.iter_mut().enumerate() {
             spec.id = Some(number.to_string());
         }
-        let fleet = Fleet::new(&specs, &BTreeMap::new(), Routing::default());
+        let fleet = Fleet::new(&specs, &BTreeMap::new(), Policy::default());
         let port = |name: &str| fleet.named(name).map(|engine| engine.url().port());
         assert_eq!(port("0"), Some(1));
         assert_eq!(port("1"), Some(2));
@@ -232,7 +324,7 @@ mod tests {
         let fleet = Fleet::new(
             &[spec(1, &["m"]), spec(2, &["m"]), spec(3, &[])],
             &BTreeMap::new(),
-            Routing::default(),
+            Policy::default(),
         );
         let first = |fleet: &Fleet| match fleet.find("m") {
             Lookup::Pool(pool, _) => pool

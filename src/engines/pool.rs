@@ -1,9 +1,12 @@
 //! The engines that serve one model.
 
+use std::cell::OnceCell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use super::engine::{Engine, EngineId, InFlight};
+use super::health::Fitness;
 use crate::retry::{Attempts, Standing};
 use crate::routing::{Ask, Candidates, LeastLoad, Logic, Logics, Member};
 
@@ -16,6 +19,8 @@ pub struct Pool {
     /// Requests of this pool that run.
     placed: Arc<AtomicUsize>,
     logic: Logic,
+    /// The share of the engines that may be out; beyond it, health is ignored.
+    most_out: f64,
 }
 
 /// An engine in a pool.
@@ -48,6 +53,7 @@ impl Pool {
         model: Arc<str>,
         engines: Vec<Arc<Engine>>,
         logics: &Logics,
+        most_out: f64,
         before: Option<&Self>,
     ) -> Self {
         let seats: Vec<_> = engines
@@ -79,6 +85,7 @@ impl Pool {
             ids,
             placed,
             logic,
+            most_out,
         }
     }
 
@@ -91,6 +98,7 @@ impl Pool {
             ids: vec![engine],
             placed: Arc::clone(&self.placed),
             logic: Logic::LeastLoad(LeastLoad),
+            most_out: self.most_out,
         })
     }
 
@@ -124,8 +132,14 @@ impl Pool {
         let among = Among {
             pool: self,
             attempts,
+            now: ask.now,
+            draw: ask.draw,
+            panic: OnceCell::new(),
         };
         let seat = self.seats.get(self.logic.pick(&ask, &among)?)?;
+        if seat.engine.fitness(ask.now) == Fitness::Trial {
+            seat.engine.trial_begins(ask.now);
+        }
         let counts = [Arc::clone(&self.placed), Arc::clone(&seat.placed)];
         for count in &counts {
             count.fetch_add(1, Ordering::Relaxed);
@@ -147,9 +161,36 @@ impl Pool {
 struct Among<'a> {
     pool: &'a Pool,
     attempts: &'a Attempts,
+    now: Duration,
+    draw: u64,
+    /// Whether so many engines are out that health is ignored.
+    panic: OnceCell<bool>,
 }
 
 impl Among<'_> {
+    /// Whether this request is among the part of all that an engine is to get.
+    fn falls_within(&self, engine: EngineId, part: f64) -> bool {
+        // Each engine sees another draw, so that two that warm up do not get the same requests.
+        let draw = self.draw ^ engine.number().wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        let draw = draw.wrapping_mul(0xD6E8_FEB8_6659_FD93) >> 32;
+        #[allow(clippy::cast_precision_loss)] // 32 bits
+        let draw = draw as f64 / f64::from(u32::MAX);
+        draw < part
+    }
+
+    fn is_panic(&self) -> bool {
+        *self.panic.get_or_init(|| {
+            let seats = self.pool.seats.iter();
+            let out = |seat: &&Seat| {
+                let fitness = seat.engine.fitness(self.now);
+                matches!(fitness, Fitness::Out | Fitness::Trial)
+            };
+            #[allow(clippy::cast_precision_loss)] // numbers of engines
+            let share = seats.filter(out).count() as f64 / self.pool.seats.len() as f64;
+            share > self.pool.most_out
+        })
+    }
+
     fn engine(&self, place: usize) -> Option<&Engine> {
         self.pool.seats.get(place).map(|seat| &*seat.engine)
     }
@@ -169,8 +210,18 @@ impl Candidates for Among<'_> {
     }
 
     fn standing(&self, place: usize) -> Standing {
-        let id = self.pool.ids.get(place);
-        id.map_or(Standing::Excluded, |id| self.attempts.standing(*id))
+        let Some((seat, id)) = self.pool.seats.get(place).zip(self.pool.ids.get(place)) else {
+            return Standing::Excluded;
+        };
+        let standing = self.attempts.standing(*id);
+        let health = match seat.engine.fitness(self.now) {
+            Fitness::Fit | Fitness::Trial => Standing::Eligible,
+            Fitness::Warming(part) if self.falls_within(*id, part) => Standing::Eligible,
+            Fitness::Warming(_) | Fitness::Last => Standing::Last,
+            Fitness::Out if self.is_panic() => Standing::Eligible,
+            Fitness::Out => Standing::Doubtful,
+        };
+        standing.max(health)
     }
 
     fn load(&self, place: usize) -> f64 {

@@ -90,6 +90,20 @@ pub const ENGINE_IN_FLIGHT: Name = plain(
     &["engine"],
     "Attempts that run on an engine now",
 );
+/// Whether an engine is up.
+pub const ENGINE_UP: Name = plain(
+    "vllm_pingora_engine_up",
+    "gauge",
+    &["engine"],
+    "1 where nothing speaks against an engine, 0 where it is out or picked last",
+);
+/// Changes of an engine's condition.
+pub const ENGINE_CHANGES: Name = plain(
+    "vllm_pingora_engine_condition_changes_total",
+    "counter",
+    &["engine", "condition"],
+    "Changes of an engine's condition, by the new one: up, ejected, down, erring",
+);
 /// Total time of requests.
 pub const DURATION: Name = Name {
     name: "vllm_pingora_request_duration_seconds",
@@ -115,7 +129,7 @@ pub const BUILD_INFO: Name = plain(
 );
 
 /// The whole list.
-pub const ALL: [Name; 10] = [
+pub const ALL: [Name; 12] = [
     REQUESTS,
     ATTEMPTS,
     RETRIES,
@@ -123,6 +137,8 @@ pub const ALL: [Name; 10] = [
     BACKOFF,
     IN_FLIGHT,
     ENGINE_IN_FLIGHT,
+    ENGINE_UP,
+    ENGINE_CHANGES,
     DURATION,
     FIRST_TOKEN,
     BUILD_INFO,

@@ -22,6 +22,10 @@ impl Router {
             None => End::Answered(StopReason::Answered),
             Some(_) => End::OwnError(ApiError::internal()),
         });
+        if matches!(end, End::Answered(_)) {
+            // Without a body there was no sign of it before.
+            self.works(ctx);
+        }
         self.end_attempt(ctx, end.attempt_label());
         let status = session
             .response_written()

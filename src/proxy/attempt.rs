@@ -54,7 +54,7 @@ impl Router {
             let ask = Ask {
                 session: forward.session.as_deref(),
                 draw: rand::random(),
-                now: self.started.elapsed(),
+                now: self.fleet.now(),
                 ..Ask::default()
             };
             let Some((engine, placed)) = forward.pool.place(&forward.attempts, &ask) else {
@@ -68,6 +68,7 @@ impl Router {
                 _placed: placed,
                 started: Instant::now(),
                 status: None,
+                told: false,
             });
         }
         let target = forward.running.as_ref().and_then(|running| {

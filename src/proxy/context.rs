@@ -80,6 +80,8 @@ pub(super) struct Running {
     pub(super) started: Instant,
     /// The engine's response head was read; this is its status.
     pub(super) status: Option<u16>,
+    /// Its health has been told of its answer.
+    pub(super) told: bool,
 }
 
 /// The outcome of attempts that were answered with a status to ask again for.
@@ -156,6 +158,11 @@ impl AttemptRecord {
 }
 
 impl Context {
+    /// The attempt that runs.
+    pub(super) fn running(&self) -> Option<&Running> {
+        self.forward.as_ref()?.running.as_ref()
+    }
+
     /// The error to answer with when the last attempt was a failure.
     pub(super) fn error_for(&self, failure: Failure) -> ApiError {
         let spent = self

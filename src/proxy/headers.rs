@@ -223,6 +223,7 @@ mod tests {
         let engine = Engine::new(
             EngineId::new(0),
             &EngineSpec::new(url.parse().unwrap(), Vec::new()),
+            &crate::engines::HealthLimits::default(),
         );
         let mut request = RequestHeader::build("POST", b"/v1/completions?a=%2F&b=+", None).unwrap();
         for (name, value) in list {

@@ -17,6 +17,11 @@ impl Router {
         outcome: Outcome,
         label: &'static str,
     ) -> bool {
+        if let Outcome::Failed(failure) = outcome
+            && let Some(running) = ctx.running()
+        {
+            self.fleet.failed(&running.engine, failure);
+        }
         self.end_attempt(ctx, label);
         Self::follows(ctx, outcome)
     }
@@ -30,6 +35,11 @@ impl Router {
             .and_then(|forward| forward.running.as_mut())
         {
             running.status = Some(status);
+            // That it works a success shows with its first byte: a frozen engine sends the head.
+            if !running.told && !(200..300).contains(&status) {
+                running.told = true;
+                self.fleet.answered(&running.engine, status);
+            }
         }
         let discarded = Self::follows(ctx, Outcome::Status(status));
         if discarded {
@@ -60,6 +70,21 @@ impl Router {
                 });
                 false
             }
+        }
+    }
+
+    /// A part of an answer has come, or its end: the engine works.
+    pub(super) fn works(&self, ctx: &mut Context) {
+        let running = ctx
+            .forward
+            .as_mut()
+            .and_then(|forward| forward.running.as_mut());
+        if let Some(running) = running
+            && !running.told
+        {
+            running.told = true;
+            let status = running.status.unwrap_or(200);
+            self.fleet.answered(&running.engine, status);
         }
     }
 

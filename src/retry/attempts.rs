@@ -20,12 +20,16 @@ pub enum Resend {
 }
 
 /// What a request may do with an engine now.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+///
+/// The best comes first: routing picks among those of the best standing there is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Standing {
     /// It may be picked.
     Eligible,
     /// It answered a retryable status just now: picked only where no other engine is eligible.
     Last,
+    /// Its health speaks against it: picked only where all others are excluded.
+    Doubtful,
     /// A transport failure has excluded it.
     Excluded,
 }

@@ -10,8 +10,8 @@ use pingora_core::services::{ServiceReadyNotifier, ServiceWithDependents};
 use tokio::time::timeout;
 
 use super::ASK_LIMIT;
-use crate::config::Settings;
-use crate::engines::{Catalog, Engine, Fleet, Scraper};
+use crate::config::{Secret, Settings};
+use crate::engines::{Catalog, Engine, Fleet, Prober, Scraper};
 
 /// How often the names of engines are looked up again.
 const RESOLVE_INTERVAL: Duration = Duration::from_secs(5);
@@ -28,11 +28,12 @@ pub struct Upkeep {
     models_refresh: Duration,
     /// Where the routing logic weighs loads.
     scraper: Option<Scraper>,
+    prober: Option<Prober>,
 }
 
 impl Upkeep {
     /// The upkeep of `fleet` under these settings.
-    pub fn new(settings: &Settings, fleet: &Fleet, catalog: Arc<Catalog>) -> Self {
+    pub fn new(settings: &Settings, fleet: &Arc<Fleet>, catalog: Arc<Catalog>) -> Self {
         let engines = || fleet.engines().iter().zip(&settings.engines);
         let named = engines().filter(|(engine, _)| engine.has_name());
         let silent = engines().filter(|(_, spec)| spec.models.is_empty());
@@ -40,7 +41,10 @@ impl Upkeep {
             .engine_stats_interval
             .filter(|_| settings.routing.kind.weighs_load())
             .map(|interval| Scraper::new(fleet.engines(), interval, ASK_LIMIT));
+        let key = settings.engine_api_key.as_ref().map(Secret::expose);
+        let probe = settings.probe.clone();
         Self {
+            prober: probe.map(|probe| Prober::new(fleet, probe, key)),
             scraper,
             named: named.map(|(engine, _)| Arc::clone(engine)).collect(),
             silent: silent.map(|(engine, _)| Arc::clone(engine)).collect(),
@@ -58,6 +62,19 @@ impl Upkeep {
     async fn read_loads(&self) {
         if let Some(scraper) = &self.scraper {
             scraper.round(Duration::ZERO).await;
+        }
+    }
+
+    /// Probes every engine once.
+    pub async fn probe(&self) {
+        if let Some(prober) = &self.prober {
+            prober.round().await;
+        }
+    }
+
+    async fn keep_probing(&self) {
+        if let Some(prober) = &self.prober {
+            prober.run().await;
         }
     }
 
@@ -111,7 +128,7 @@ impl ServiceWithDependents for Upkeep {
         }
         ready.notify_ready();
         tokio::select! {
-            _ = async { tokio::join!(self.keep_resolving(), self.keep_learning(), self.keep_reading_loads()) } => {}
+            _ = async { tokio::join!(self.keep_resolving(), self.keep_learning(), self.keep_reading_loads(), self.keep_probing()) } => {}
             _ = shutdown.wait_for(|down| *down) => {}
         }
     }

@@ -85,6 +85,9 @@ async fn it_shows_its_engines() {
                 "addresses": [a.addr().to_string()],
                 "requests_in_flight": 1,
                 "load": 0.5,
+                "condition": "up",
+                "reason": "answers",
+                "for_seconds": 0,
             },
             {
                 "engine": b.url(),
@@ -94,6 +97,9 @@ async fn it_shows_its_engines() {
                 "addresses": [b.addr().to_string()],
                 "requests_in_flight": 0,
                 "load": 0.0,
+                "condition": "up",
+                "reason": "answers",
+                "for_seconds": 0,
             },
         ]})
     );

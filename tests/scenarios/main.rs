@@ -29,6 +29,7 @@ mod h2;
 mod h2_requests;
 mod head_held;
 mod headers;
+mod health;
 mod limits;
 mod memory;
 mod models;

@@ -30,7 +30,10 @@ async fn every_request_and_attempt_is_counted_once_by_how_it_ended() {
         ScriptedEngine::start(ok("ok")).await,
         ScriptedEngine::start(ok("ok")).await,
     );
-    let edge = edge(&retries(3)).engines([&a, &b]).start().await;
+    let edge = edge(&format!("{}{NOBODY_OUT}", retries(3)))
+        .engines([&a, &b])
+        .start()
+        .await;
     // Plain.
     for _ in 0..10 {
         assert_eq!(edge.ask(&req_n()).await.attempts(), 1);

@@ -125,7 +125,10 @@ async fn c28_a_dead_engine_costs_each_request_one_attempt_at_most() {
         ScriptedEngine::refusing().await,
         ScriptedEngine::start(ok("sound")).await,
     );
-    let edge = edge(RETRIES).engines([&dead, &sound]).start().await;
+    let edge = edge(&format!("{RETRIES}{NOBODY_OUT}"))
+        .engines([&dead, &sound])
+        .start()
+        .await;
     let mut client = Client::connect(edge.addr()).await;
     for _ in 0..200 {
         let response = client.ask(&req_n()).await;

@@ -85,7 +85,10 @@ async fn c03_the_load_of_a_dead_engine_spreads_over_all_others() {
         ScriptedEngine::start(ok("b")).await,
         ScriptedEngine::start(ok("c")).await,
     );
-    let edge = edge(RETRIES).engines([&dead, &b, &c]).start().await;
+    let edge = edge(&format!("{RETRIES}{NOBODY_OUT}"))
+        .engines([&dead, &b, &c])
+        .start()
+        .await;
     for _ in 0..12 {
         assert_eq!(edge.ask(&req_n()).await.status, 200);
     }

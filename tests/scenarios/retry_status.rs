@@ -70,7 +70,10 @@ async fn c01_refused_connects_and_statuses_share_one_budget() {
         ScriptedEngine::refusing().await,
         ScriptedEngine::start(status(503).body("full")).await,
     );
-    let edge = edge(&retries(4)).engines([&dead, &full]).start().await;
+    let edge = edge(&format!("{}{NOBODY_OUT}", retries(4)))
+        .engines([&dead, &full])
+        .start()
+        .await;
     for n in 1..=20 {
         let response = edge.ask(&req_n()).await;
         assert_eq!((response.status, response.text()), (503, "full"));

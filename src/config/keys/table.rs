@@ -1,6 +1,6 @@
 //! The one list of settings, in the order of `conf/router.yaml`.
 
-use super::Group::{Engines, Keys, Limits, Listening, Retries, Routing, Running};
+use super::Group::{Engines, Health, Keys, Limits, Listening, Retries, Routing, Running};
 use super::Kind::{Choice, Host, List, Millis, Number, Path, Secret, Switch, Text, Whole};
 use super::Source::{Anywhere, File, Typed};
 use super::{DAY_MS, Key};
@@ -82,6 +82,29 @@ table! {
         "further keys of clients, whose holders may choose the engine even where others may not";
     EXTRA_ROUTES: "extra_routes", File, List("[{method, path, model, resend}]"), "[]", Routing,
         "routes to forward beyond vLLM's inference and read routes";
+
+    HEALTH_CHECK_INTERVAL_MS: "health_check_interval_ms", Anywhere, Millis(0, DAY_MS), "5000", Health,
+        "milliseconds between two probes of an engine; 0 probes none";
+    HEALTH_CHECK_PATH: "health_check_path", Anywhere, Text, "/health", Health,
+        "path that is probed, below the engine's prefix; a status below 500 passes";
+    HEALTH_CHECK_TIMEOUT_MS: "health_check_timeout_ms", Anywhere, Millis(1, DAY_MS), "2000", Health,
+        "longest wait for the answer to a probe, in milliseconds";
+    HEALTH_CHECK_RISE: "health_check_rise", Anywhere, Whole(1, 1000), "1", Health,
+        "probes in a row that must pass to let an engine back in";
+    HEALTH_CHECK_FALL: "health_check_fall", Anywhere, Whole(1, 1000), "3", Health,
+        "probes in a row that must fail to take an engine out; those of an engine that answers \
+         requests meanwhile do not count";
+    EJECT_AFTER: "eject_after", Anywhere, Whole(0, 1_000_000), "3", Health,
+        "requests in a row that must fail on an engine, without an answer, to take it out; 0 is never";
+    EJECT_PAUSE_MS: "eject_pause_ms", Anywhere, Millis(1, DAY_MS), "1000", Health,
+        "how long such an engine is out before one request tries it, in milliseconds; doubled each \
+         time that fails";
+    EJECT_LONGEST_PAUSE_MS: "eject_longest_pause_ms", Anywhere, Millis(1, DAY_MS), "60000", Health,
+        "longest of these pauses, in milliseconds; at least eject_pause_ms";
+    SLOW_START_MS: "slow_start_ms", Anywhere, Millis(0, DAY_MS), "0", Health,
+        "how long an engine that comes back gets less than its share, in milliseconds; 0 is not at all";
+    MOST_ENGINES_OUT: "most_engines_out", Anywhere, Number, "0.5", Health,
+        "share of a model's engines that may be out, from 0 to 1; with more, all are asked";
 
     ENABLE_RETRIES: "enable_retries", Anywhere, Switch, "false", Retries,
         "hide transient failures of engines by asking again; off, the settings below are ignored";

@@ -41,6 +41,9 @@ backoff_multiplier: 2
 jitter_factor: 0
 ";
 
+/// No engine is ever out: for scenarios that count what each request meets by itself.
+pub const NOBODY_OUT: &str = "eject_after: 0\n";
+
 /// The standard settings with a budget of `n` attempts.
 pub fn retries(n: u32) -> String {
     format!("{RETRIES}max_retries: {n}\n")
@@ -199,7 +202,12 @@ impl TestEdge {
         assert_eq!(self.metric(&name("count"), &[]), expected.len() as f64);
     }
 
-    /// Looks names up and asks engines for their models once more.
+    /// Probes every engine once.
+    pub async fn probe(&self) {
+        self.upkeep.probe().await;
+    }
+
+    /// Looks names up, asks engines for their models and reads their loads once more.
     pub async fn look_again(&self) {
         self.upkeep.round().await;
     }

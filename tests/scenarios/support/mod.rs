@@ -20,7 +20,9 @@ mod sse;
 mod wire;
 
 pub use client::{Client, Interim, NoResponse, Request, Response, post, req_n, req_s};
-pub use edge::{EdgeBuilder, RETRIES, TestEdge, Trace, edge, lines_with, millis, retries, trace};
+pub use edge::{
+    EdgeBuilder, NOBODY_OUT, RETRIES, TestEdge, Trace, edge, lines_with, millis, retries, trace,
+};
 pub use engine::{Connection, Delivery, ScriptedEngine};
 pub use full::Full;
 pub use patience::{PATIENCE, within};

@@ -1,0 +1,73 @@
+//! When an engine is out, and how that is found out.
+
+use super::keys::{
+    EJECT_AFTER, EJECT_LONGEST_PAUSE_MS, EJECT_PAUSE_MS, HEALTH_CHECK_FALL,
+    HEALTH_CHECK_INTERVAL_MS, HEALTH_CHECK_PATH, HEALTH_CHECK_RISE, HEALTH_CHECK_TIMEOUT_MS,
+    MOST_ENGINES_OUT, SLOW_START_MS,
+};
+use super::reader::{Number, Reader};
+use crate::engines::{HealthLimits, Probe};
+
+/// Reads when an engine is out.
+pub(super) fn limits(reader: &mut Reader<'_>) -> HealthLimits {
+    let limits = HealthLimits {
+        failures: small(reader.whole(&EJECT_AFTER)),
+        first_pause: reader.millis(&EJECT_PAUSE_MS),
+        longest_pause: reader.millis(&EJECT_LONGEST_PAUSE_MS),
+        rise: small(reader.whole(&HEALTH_CHECK_RISE)),
+        fall: small(reader.whole(&HEALTH_CHECK_FALL)),
+        slow_start: reader.millis(&SLOW_START_MS),
+        most_out: share(reader),
+    };
+    if limits.longest_pause < limits.first_pause {
+        let place = reader.given(&EJECT_LONGEST_PAUSE_MS).place;
+        let what = format!(
+            "{} is shorter than {} ({})",
+            limits.longest_pause.as_millis(),
+            EJECT_PAUSE_MS.name,
+            limits.first_pause.as_millis(),
+        );
+        reader.mistake(&place, what);
+    }
+    limits
+}
+
+/// Reads how engines are probed; `None` is not at all.
+pub(super) fn probe(reader: &mut Reader<'_>) -> Option<Probe> {
+    let interval = reader.millis_or_off(&HEALTH_CHECK_INTERVAL_MS);
+    let timeout = reader.millis(&HEALTH_CHECK_TIMEOUT_MS);
+    let (place, path) = reader.text(&HEALTH_CHECK_PATH)?;
+    let is_plain = |byte: u8| byte.is_ascii_graphic() && byte != b'#';
+    if !path.starts_with('/') || !path.bytes().all(is_plain) {
+        let what = format!("{path} is not a path; it must start with / and hold no blanks");
+        reader.mistake(&place, what);
+    }
+    Some(Probe {
+        path,
+        interval: interval?,
+        timeout,
+    })
+}
+
+/// A share from 0 to 1.
+fn share(reader: &mut Reader<'_>) -> f64 {
+    let given = reader.given(&MOST_ENGINES_OUT);
+    #[allow(clippy::cast_precision_loss)] // 0 or 1, or a mistake
+    let share = match given.raw.number() {
+        Some(Number::Whole(number)) => number as f64,
+        Some(Number::Fraction(number)) => number,
+        None => {
+            reader.not_a(&given, "a number");
+            return 1.0;
+        }
+    };
+    if !(0.0..=1.0).contains(&share) {
+        let what = format!("{share} is not accepted; it must be between 0 and 1");
+        reader.mistake(&given.place, what);
+    }
+    share
+}
+
+fn small(number: u64) -> u32 {
+    u32::try_from(number).unwrap_or(u32::MAX)
+}

@@ -1,0 +1,216 @@
+use super::*;
+
+const LIMITS: HealthLimits = HealthLimits {
+    failures: 3,
+    first_pause: secs(1),
+    longest_pause: secs(60),
+    rise: 2,
+    fall: 3,
+    slow_start: secs(10),
+    most_out: 0.5,
+};
+/// A draw that leaves pauses as they are.
+const EVEN: f64 = 0.5;
+
+const fn secs(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
+fn fail(health: &mut Health, times: u32, now: Duration) -> bool {
+    (0..times).any(|_| health.failed(&LIMITS, Failure::Connect, now, EVEN))
+}
+
+fn ejected(failure: Failure, now: Duration) -> Health {
+    let mut health = Health::default();
+    for _ in 0..3 {
+        health.failed(&LIMITS, failure, now, EVEN);
+    }
+    health
+}
+
+#[test]
+fn failures_in_a_row_take_an_engine_out() {
+    let mut health = Health::default();
+    assert!(!fail(&mut health, 2, secs(1)));
+    assert_eq!(health.fitness(&LIMITS, secs(1)), Fitness::Fit);
+    assert!(!health.answered(&LIMITS, 200, secs(1), EVEN));
+    assert!(
+        !fail(&mut health, 2, secs(2)),
+        "an answer between starts the row anew"
+    );
+    assert!(fail(&mut health, 1, secs(2)));
+    assert_eq!(health.fitness(&LIMITS, secs(2)), Fitness::Out);
+    assert_eq!(
+        health.condition(),
+        (Condition::Ejected(Failure::Connect), secs(2))
+    );
+}
+
+#[test]
+fn no_status_takes_an_engine_out() {
+    let mut health = Health::default();
+    for status in [400, 401, 404, 408, 429, 502, 503, 504, 501] {
+        for _ in 0..50 {
+            assert!(!health.answered(&LIMITS, status, secs(1), EVEN));
+            assert_eq!(health.fitness(&LIMITS, secs(1)), Fitness::Fit, "{status}");
+        }
+    }
+}
+
+#[test]
+fn an_engine_that_is_out_gets_one_trial_after_each_pause() {
+    let mut health = ejected(Failure::FirstByteTimeout, secs(0));
+    assert_eq!(
+        health.fitness(&LIMITS, Duration::from_millis(999)),
+        Fitness::Out
+    );
+    let mut now = secs(1);
+    for pause in [2, 4, 8, 16, 32, 60, 60, 60] {
+        assert_eq!(health.fitness(&LIMITS, now), Fitness::Trial);
+        health.trial_begins(&LIMITS, now);
+        assert_eq!(health.fitness(&LIMITS, now), Fitness::Out, "one at a time");
+        assert!(!health.failed(&LIMITS, Failure::FirstByteTimeout, now, EVEN));
+        assert_eq!(health.fitness(&LIMITS, now + secs(pause - 1)), Fitness::Out);
+        now += secs(pause);
+    }
+    health.trial_begins(&LIMITS, now);
+    assert!(
+        health.answered(&LIMITS, 503, now, EVEN),
+        "any answer will do"
+    );
+    assert_eq!(health.condition().0, Condition::Up);
+    // The pauses start anew.
+    fail(&mut health, 3, now);
+    assert_eq!(health.fitness(&LIMITS, now + secs(1)), Fitness::Trial);
+}
+
+#[test]
+fn a_trial_nobody_saw_the_end_of_is_followed_by_another() {
+    let mut health = ejected(Failure::Closed, secs(0));
+    health.trial_begins(&LIMITS, secs(1));
+    assert_eq!(health.fitness(&LIMITS, secs(2)), Fitness::Trial);
+}
+
+#[test]
+fn requests_that_were_on_their_way_do_not_lengthen_the_pause() {
+    let mut health = ejected(Failure::Closed, secs(0));
+    fail(&mut health, 100, secs(0));
+    assert_eq!(health.fitness(&LIMITS, secs(1)), Fitness::Trial);
+}
+
+#[test]
+fn pauses_are_spread() {
+    let pause = |draw| {
+        let mut health = Health::default();
+        for _ in 0..3 {
+            health.failed(&LIMITS, Failure::Connect, secs(0), draw);
+        }
+        health.until
+    };
+    assert_eq!(pause(0.0), Duration::from_millis(800));
+    assert!(pause(0.99) > Duration::from_millis(1190));
+}
+
+#[test]
+fn without_a_limit_failures_take_nobody_out() {
+    let limits = HealthLimits {
+        failures: 0,
+        ..LIMITS
+    };
+    let mut health = Health::default();
+    for _ in 0..1000 {
+        assert!(!health.failed(&limits, Failure::Connect, secs(0), EVEN));
+    }
+    assert_eq!(health.fitness(&limits, secs(0)), Fitness::Fit);
+}
+
+#[test]
+fn probes_in_a_row_take_an_engine_out_and_let_it_back_in() {
+    let mut health = Health::default();
+    let mut probe = |passed, at| health.probed(&LIMITS, passed, false, secs(at));
+    assert_eq!([1, 2].map(|at| probe(false, at)), [false; 2]);
+    assert!(!probe(true, 3));
+    assert_eq!(
+        [4, 5, 6, 7].map(|at| probe(false, at)),
+        [false, false, true, false]
+    );
+    assert_eq!([8, 9].map(|at| probe(true, at)), [false, true]);
+    assert_eq!(health.condition(), (Condition::Up, secs(9)));
+}
+
+#[test]
+fn a_busy_engine_may_be_slow_to_answer_probes() {
+    let mut health = Health::default();
+    for at in 0..20 {
+        assert!(!health.probed(&LIMITS, false, true, secs(at)));
+    }
+    assert_eq!(health.fitness(&LIMITS, secs(20)), Fitness::Fit);
+}
+
+#[test]
+fn a_probe_lets_in_who_refused_but_not_who_was_silent() {
+    for (failure, back) in [
+        (Failure::Connect, true),
+        (Failure::ConnectTimeout, true),
+        (Failure::FirstByteTimeout, false),
+        (Failure::ClosedAfterHead, false),
+    ] {
+        let mut health = ejected(failure, secs(0));
+        health.probed(&LIMITS, true, false, secs(0));
+        assert_eq!(
+            health.probed(&LIMITS, true, false, secs(0)),
+            back,
+            "{failure:?}"
+        );
+    }
+}
+
+#[test]
+fn an_engine_that_comes_back_warms_up() {
+    let mut health = ejected(Failure::Connect, secs(0));
+    health.answered(&LIMITS, 200, secs(100), EVEN);
+    for (at, fitness) in [
+        (100, Fitness::Warming(0.1)),
+        (105, Fitness::Warming(0.5)),
+        (109, Fitness::Warming(0.9)),
+        (110, Fitness::Fit),
+    ] {
+        assert_eq!(health.fitness(&LIMITS, secs(at)), fitness);
+    }
+    let at_once = HealthLimits {
+        slow_start: Duration::ZERO,
+        ..LIMITS
+    };
+    assert_eq!(health.fitness(&at_once, secs(100)), Fitness::Fit);
+    assert_eq!(
+        Health::default().fitness(&LIMITS, secs(0)),
+        Fitness::Fit,
+        "not at the start"
+    );
+}
+
+#[test]
+fn an_engine_that_says_nothing_but_500_is_picked_last_for_a_while() {
+    let mut health = Health::default();
+    let mut says = |status, at| health.answered(&LIMITS, status, secs(at), EVEN);
+    assert_eq!(
+        [500, 500, 500, 500, 200].map(|status| says(status, 0)),
+        [false; 5]
+    );
+    assert_eq!(
+        [500, 500, 500, 500, 500].map(|status| says(status, 1)),
+        [false, false, false, false, true]
+    );
+    assert_eq!(health.fitness(&LIMITS, secs(1)), Fitness::Last);
+    assert_eq!(health.fitness(&LIMITS, secs(2)), Fitness::Fit);
+    // Again, and for longer.
+    health.answered(&LIMITS, 500, secs(2), EVEN);
+    assert_eq!(health.fitness(&LIMITS, secs(3)), Fitness::Last);
+    assert_eq!(health.fitness(&LIMITS, secs(4)), Fitness::Fit);
+    assert!(health.answered(&LIMITS, 200, secs(4), EVEN));
+    assert_eq!(
+        health.fitness(&LIMITS, secs(4)),
+        Fitness::Fit,
+        "no need to warm up"
+    );
+}
