@@ -23,6 +23,7 @@ use crate::request::body::{Format, Reading, Renamed, Unroutable, codings};
 use crate::request::coding::CodingError;
 use crate::request::route::{Action, Found, HEALTH, ModelSource};
 use crate::retry::{Attempts, Resend};
+use crate::routing::Blocks;
 
 /// Why a request goes no further.
 enum Stop {
@@ -63,6 +64,7 @@ struct Target {
     /// The body to send, where it is not the client's.
     renamed: Option<Renamed>,
     session: Option<String>,
+    prompt: Option<Blocks>,
 }
 
 impl Target {
@@ -71,6 +73,7 @@ impl Target {
             pool,
             renamed: None,
             session: None,
+            prompt: None,
         }
     }
 }
@@ -136,6 +139,7 @@ impl Router {
             pool,
             renamed,
             session,
+            prompt,
         } = match model {
             ModelSource::Any => Target::of(Arc::clone(self.fleet.any())),
             ModelSource::Query => Target::of(self.pool_of_query(request.uri.query())?),
@@ -159,6 +163,7 @@ impl Router {
             pool,
             attempts: Attempts::new(self.retry.as_ref(), resend),
             session,
+            prompt,
             target: is_pinned.then(|| target_without_pin(request)).flatten(),
             length: declares.then_some(length),
             upgrade: model.may_upgrade() && request.headers.contains_key(UPGRADE),
@@ -200,7 +205,9 @@ impl Router {
         };
         let (pool, is_alias) = self.pool_of(model)?;
         let renamed = (is_alias || is_default).then(|| reading.renamed(body, pool.model()));
+        let prompt = reading.prompt();
         Ok(Target {
+            prompt: prompt.map(|prompt| Blocks::of(pool.model(), prompt)),
             pool,
             renamed,
             session: reading.session().map(str::to_owned),

@@ -38,6 +38,7 @@ mod outcomes;
 mod overload;
 mod paths;
 mod pool;
+mod prefix_aware;
 mod quota;
 mod realtime;
 mod request_body;
