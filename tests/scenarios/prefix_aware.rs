@@ -131,6 +131,36 @@ async fn the_conversations_of_an_engine_that_refuses_move_and_stay_away() {
     );
 }
 
+/// What an engine says of itself.
+fn gauges(running: u32, started: u32) -> Reply {
+    ok(format!(
+        "vllm:num_requests_running{{}} {running}\nvllm:num_requests_waiting{{}} 0\n\
+         process_start_time_seconds {started}\n"
+    ))
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_engine_that_was_started_anew_has_lost_its_conversations() {
+    let engines = engines(2).await;
+    let yaml = "routing_logic: prefixaware";
+    let play = |n: usize, reply| {
+        let says = script(ok(n.to_string())).on("/metrics", reply);
+        engines[n].play(says);
+    };
+    play(0, gauges(0, 1));
+    play(1, gauges(0, 1));
+    let edge = edge(yaml).engines(&engines).start().await;
+    let mut talk = Talk::new("hello");
+    let home = number(&talk.turn(&edge).await);
+    // It is the busier one, which alone is no reason to leave it.
+    play(home, gauges(1, 1));
+    edge.look_again().await;
+    assert_eq!(number(&talk.turn(&edge).await), home);
+    play(home, gauges(1, 2));
+    edge.look_again().await;
+    assert_ne!(number(&talk.turn(&edge).await), home);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_prompt_is_tried_where_it_was_refused_and_the_record_of_it_is_not_kept() {
     let engine = ScriptedEngine::refusing().await;

@@ -17,8 +17,8 @@ fn of(body: &Value) -> Vec<u8> {
     read(&body.to_string()).unwrap()
 }
 
-fn user(content: Value) -> Vec<u8> {
-    of(&json!({"messages": [{"role": "user", "content": content}]}))
+fn user(content: impl Into<Value>) -> Vec<u8> {
+    of(&json!({"messages": [{"role": "user", "content": content.into()}]}))
 }
 
 #[test]
