@@ -1,4 +1,11 @@
-//! The admin port: probes, metrics, and what the router knows of its engines.
+//! The admin port: probes, metrics, what the router knows of its engines, and what to tell them.
+//!
+//! - `pages`: what there is to see;
+//! - `control`: calls on engines, fanned out to those that are named.
+
+mod addressees;
+mod control;
+mod pages;
 
 use std::sync::Arc;
 
@@ -7,18 +14,16 @@ use http::header::{ALLOW, CONTENT_LENGTH, CONTENT_TYPE};
 use http::{Method, Response};
 use pingora_core::apps::http_app::ServeHttp;
 use pingora_core::protocols::http::ServerSession;
-use serde_json::json;
 use tokio::sync::watch;
 
 use crate::api_error::ApiError;
 use crate::engines::{Catalog, Fleet};
 use crate::metrics::Metrics;
 
-/// What there is to see.
-const PATHS: [&str; 5] = ["/live", "/ready", "/metrics", "/engines", "/config"];
+pub use control::{CALLS, Call, Control, Effect, LIMIT, MAX_BODY};
+use pages::PATHS;
+
 const JSON: &str = "application/json";
-/// The version of Prometheus' text format.
-const EXPOSITION: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// Answers on the admin port.
 #[derive(Debug)]
@@ -27,6 +32,8 @@ pub struct Admin {
     pub fleet: Arc<Fleet>,
     /// What they say of themselves.
     pub catalog: Arc<Catalog>,
+    /// Tells them what to do.
+    pub control: Control,
     /// All series.
     pub metrics: Metrics,
     /// The effective configuration as YAML, without secrets.
@@ -35,56 +42,20 @@ pub struct Admin {
     pub draining: watch::Receiver<bool>,
 }
 
-impl Admin {
-    async fn get(&self, path: &str) -> Option<(u16, &'static str, Vec<u8>)> {
-        Some(match path {
-            "/live" => (200, JSON, br#"{"status":"live"}"#.to_vec()),
-            "/ready" => self.ready().await,
-            "/metrics" => (200, EXPOSITION, self.metrics.expose(self.fleet.engines())),
-            "/engines" => (200, JSON, self.engines()),
-            "/config" => (200, "application/yaml", self.config.clone().into_bytes()),
-            _ => return None,
-        })
-    }
-
-    async fn ready(&self) -> (u16, &'static str, Vec<u8>) {
-        let (status, word) = if *self.draining.borrow() {
-            (503, "draining")
-        } else if self.catalog.engines_up().await == 0 {
-            (503, "no engine is up")
-        } else {
-            (200, "ready")
-        };
-        (
-            status,
-            JSON,
-            json!({ "status": word }).to_string().into_bytes(),
-        )
-    }
-
-    fn engines(&self) -> Vec<u8> {
-        let engines = self.fleet.engines().iter().map(|engine| {
-            json!({
-                "engine": &**engine.label(),
-                "id": engine.name(),
-                "weight": engine.weight(),
-                "models": self.fleet.models_of(engine.id()),
-                "addresses": engine.addresses(),
-                "requests_in_flight": engine.in_flight(),
-                "load": engine.load(),
-            })
-        });
-        json!({ "engines": engines.collect::<Vec<_>>() })
-            .to_string()
-            .into_bytes()
-    }
-}
+/// A status, a content type and a body.
+type Answer = (u16, &'static str, Vec<u8>);
 
 #[async_trait]
 impl ServeHttp for Admin {
     async fn response(&self, session: &mut ServerSession) -> Response<Vec<u8>> {
         let request = session.req_header();
         let path = request.uri.path().to_owned();
+        if let Some(call) = CALLS.iter().find(|call| call.path == path) {
+            return match self.control.answer(call, session).await {
+                Ok(answer) => respond(answer, None),
+                Err(refusal) => refuse(&refusal),
+            };
+        }
         let reads = matches!(request.method, Method::GET | Method::HEAD);
         if !reads && PATHS.contains(&path.as_str()) {
             let method = request.method.as_str();
@@ -104,10 +75,7 @@ fn refuse(refusal: &ApiError) -> Response<Vec<u8>> {
     )
 }
 
-fn respond(
-    (status, kind, body): (u16, &'static str, Vec<u8>),
-    allow: Option<&'static str>,
-) -> Response<Vec<u8>> {
+fn respond((status, kind, body): Answer, allow: Option<&'static str>) -> Response<Vec<u8>> {
     let mut response = Response::builder()
         .status(status)
         .header(CONTENT_TYPE, kind)

@@ -40,6 +40,15 @@ impl ApiError {
         )
     }
 
+    /// 403: a page of another site made a browser send a control call.
+    pub fn foreign_origin() -> Self {
+        Self::new(
+            403,
+            "foreign_origin",
+            "control calls are not accepted from pages of other sites",
+        )
+    }
+
     /// 403: a client chose an engine, and may not.
     pub fn pin_not_allowed() -> Self {
         Self::new(
@@ -77,6 +86,30 @@ impl ApiError {
             format!(
                 "the model `{}` does not exist; the available ones are listed at /v1/models",
                 shown(model)
+            ),
+        )
+    }
+
+    /// 404: an engine there is not; for the admin port only.
+    pub fn unknown_engine(name: &str) -> Self {
+        Self::new(
+            404,
+            "engine_not_found",
+            format!(
+                "there is no engine `{}`; they are listed at /engines",
+                shown(name)
+            ),
+        )
+    }
+
+    /// 404: a response no engine is known to have.
+    pub fn response_not_found(id: &str) -> Self {
+        Self::new(
+            404,
+            "response_not_found",
+            format!(
+                "the response `{}` is not known here: it was not made through this router, or too long ago",
+                shown(id)
             ),
         )
     }

@@ -19,8 +19,12 @@ mod connect;
 mod context;
 mod first_event;
 mod headers;
+mod local;
 mod pin;
 mod respond;
+mod response_id;
+mod responses;
+mod scan;
 mod translate;
 mod upload;
 mod verdict;
@@ -44,7 +48,7 @@ use crate::access_log;
 use crate::api_error::ApiError;
 use crate::config::{Secret, Settings};
 use crate::edge::Exchange;
-use crate::engines::{Catalog, Fleet};
+use crate::engines::{Catalog, Fleet, Responses};
 use crate::metrics::Metrics;
 use crate::request::json::Wanted;
 use crate::request::route::{Route, Routes};
@@ -68,6 +72,7 @@ const OTHER_ROUTE: &str = "other";
 pub struct Router {
     fleet: Arc<Fleet>,
     catalog: Arc<Catalog>,
+    responses: Responses,
     metrics: Metrics,
     routes: Routes,
     other_route: Arc<str>,
@@ -110,6 +115,7 @@ impl Router {
         Ok(Self {
             fleet,
             catalog,
+            responses: Responses::default(),
             metrics,
             routes: Routes::new(settings.extra_routes.iter().map(Route::from)),
             other_route: OTHER_ROUTE.into(),
@@ -258,6 +264,7 @@ impl ProxyHttp for Router {
         if let Some(forward) = &mut ctx.forward {
             let looked_at = self.retry.is_some() && status == 200 && is_event_stream(response);
             forward.first_event = looked_at.then(FirstEvent::default);
+            forward.response_id = responses::search(&ctx.route, response);
         }
         Ok(())
     }
@@ -327,6 +334,7 @@ impl ProxyHttp for Router {
         _end: bool,
         ctx: &mut Context,
     ) -> Result<Option<Duration>> {
+        self.note_response(ctx, body.as_deref().unwrap_or_default());
         if let Some(forward) = &mut ctx.forward
             && body.as_ref().is_some_and(|data| !data.is_empty())
         {

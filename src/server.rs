@@ -14,7 +14,7 @@ use pingora_core::apps::http_app::HttpServer;
 use pingora_core::server::configuration::ServerConf;
 use pingora_core::server::{RunArgs, Server};
 
-use crate::admin::Admin;
+use crate::admin::{Admin, Control};
 use crate::config::{Secret, Settings};
 use crate::edge::{Edge, EdgeOptions, Patience};
 use crate::engines::{Catalog, Fleet};
@@ -90,6 +90,7 @@ impl Parts {
         ));
         let upkeep = Upkeep::new(settings, &fleet, Arc::clone(&catalog));
         let admin = Admin {
+            control: Control::new(settings, &fleet, &catalog),
             fleet,
             catalog,
             metrics,

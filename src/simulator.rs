@@ -27,6 +27,7 @@
 //! - a close or half-close by the client ends the answer, and its place is free at once;
 //! - a hanging request keeps its place, as on a frozen engine, until the client leaves.
 
+mod adapters;
 mod answer;
 mod ask;
 mod behaviour;
@@ -41,8 +42,10 @@ mod ledger;
 mod metrics;
 mod plan;
 mod reply;
+mod responses;
 mod route;
 mod server;
+mod sleep;
 mod slots;
 mod tokens;
 

@@ -9,11 +9,13 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
+use vllm_pingora::admin::{CALLS, LIMIT, MAX_BODY};
 use vllm_pingora::api_error::ApiError;
 use vllm_pingora::config::Settings;
 use vllm_pingora::config::keys::{KEYS, Source};
 use vllm_pingora::metrics::names;
-use vllm_pingora::request::route::Routes;
+use vllm_pingora::request::route::{Action, Route, Routes};
+use vllm_pingora::retry::Resend;
 use vllm_pingora::simulator;
 
 const README: &str = include_str!("../README.md");
@@ -122,23 +124,61 @@ fn every_series_is_listed_with_its_type_and_labels() {
 }
 
 #[test]
-fn every_built_in_route_is_listed() {
-    let expected: BTreeSet<_> = Routes::new([])
-        .iter()
-        .map(|route| (code(&route.method), code(&route.path)))
-        .collect();
+fn every_built_in_route_is_listed_with_all_there_is_to_know_of_it() {
+    let facts = |route: &Route| {
+        let (model, resend) = match route.action {
+            Action::Forward { model, resend } => (
+                model.word(),
+                match resend {
+                    Resend::Always => "always",
+                    Resend::ConnectOnly => "connect_only",
+                },
+            ),
+            _ => (NOTHING, NOTHING),
+        };
+        let body = route.body.word();
+        let name = [code(&route.method), code(&route.path)];
+        let rest = [body, model, resend].map(str::to_owned);
+        name.into_iter().chain(rest).collect::<Vec<_>>()
+    };
+    let expected: BTreeSet<_> = Routes::new([]).iter().map(facts).collect();
     let mut found = BTreeSet::new();
     for row in rows("### Routes") {
-        let [method, paths, ..] = row.as_slice() else {
+        let [method, paths, facts @ .., _] = row.as_slice() else {
             panic!("{row:?} is too short");
         };
-        found.extend(
-            paths
-                .split(", ")
-                .map(|path| ((*method).to_owned(), path.to_owned())),
-        );
+        found.extend(paths.split(", ").map(|path| {
+            let cells = [*method, path].into_iter().chain(facts.iter().copied());
+            cells.map(str::to_owned).collect::<Vec<_>>()
+        }));
+    }
+    let missing: Vec<_> = expected.difference(&found).collect();
+    let surplus: Vec<_> = found.difference(&expected).collect();
+    assert!(
+        missing.is_empty() && surplus.is_empty(),
+        "README.md, Routes: missing {missing:#?}, not so {surplus:#?}"
+    );
+}
+
+#[test]
+fn every_control_call_is_listed() {
+    let expected: BTreeSet<_> = CALLS
+        .iter()
+        .map(|call| (code(&call.method), code(call.path)))
+        .collect();
+    let mut found = BTreeSet::new();
+    for row in rows("### Control calls") {
+        let [method, paths] = row.as_slice() else {
+            panic!("{row:?} is no method and paths");
+        };
+        let paths = paths.split(", ");
+        found.extend(paths.map(|path| ((*method).to_owned(), path.to_owned())));
     }
     assert_eq!(found, expected);
+    let limit = format!("within {} s", LIMIT.as_secs());
+    assert!(README.contains(&limit), "{limit}");
+    let largest = format!("up to {} MiB", MAX_BODY / 1024 / 1024);
+    assert!(README.contains(&largest), "{largest}");
 }
 
 #[test]
@@ -148,6 +188,11 @@ fn every_error_is_listed_with_its_status_and_code() {
         ApiError::invalid_api_key(),
         ApiError::not_found(""),
         ApiError::model_not_found(""),
+        ApiError::response_not_found(""),
+        ApiError::unknown_engine(""),
+        ApiError::engine_not_found("", ""),
+        ApiError::pin_not_allowed(),
+        ApiError::foreign_origin(),
         ApiError::method_not_allowed("", ""),
         ApiError::request_timeout(""),
         ApiError::request_too_large(0),

@@ -8,4 +8,5 @@ mod simulator {
     mod control;
     mod faults;
     mod limits;
+    mod state;
 }

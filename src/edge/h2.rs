@@ -12,8 +12,9 @@ use pingora_proxy::ProxyHttp;
 use super::connection::{Client, Edge};
 
 /// Between the last byte of a response that was cut and the reset of its stream, which would
-/// overtake bytes that have not left for the client.
-const RESET_DELAY: Duration = Duration::from_millis(20);
+/// overtake bytes that have not left for the client. Nothing tells when they have, so this is
+/// longer than a worker of a busy machine can be late.
+const RESET_DELAY: Duration = Duration::from_millis(250);
 
 /// The HTTP/2 side of an [`Edge`]: Pingora accepts the streams, each is served as a request.
 pub(super) struct H2<P>(pub(super) Arc<Edge<P>>, pub(super) Client);

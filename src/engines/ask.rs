@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use http::header::{AUTHORIZATION, HOST};
+use http::Method;
+use http::header::{AUTHORIZATION, CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, HOST};
 use pingora_core::connectors::http::v1::Connector;
 use pingora_core::protocols::http::v1::client::HttpSession;
 use pingora_core::upstreams::peer::HttpPeer;
@@ -31,7 +32,22 @@ pub enum AskError {
     TooLarge,
 }
 
-/// Sends `GET` requests to engines, each on a connection of its own.
+/// A request of the router's own.
+#[derive(Clone, Copy, Debug)]
+pub struct Question<'a> {
+    /// Its method.
+    pub method: &'a Method,
+    /// Path and query, below the engine's prefix.
+    pub target: &'a str,
+    /// The whole value of `Authorization`.
+    pub authorization: Option<&'a [u8]>,
+    /// The whole value of `Content-Type`.
+    pub content_type: Option<&'a [u8]>,
+    /// The body; empty for none.
+    pub body: &'a [u8],
+}
+
+/// Sends requests to engines, each once and on a connection of its own.
 pub struct Asker {
     connector: Connector,
     limit: Duration,
@@ -65,8 +81,27 @@ impl Asker {
         path: &str,
         authorization: Option<&[u8]>,
     ) -> Result<(u16, Bytes), AskError> {
-        let ask = self.ask(engine, path, authorization);
-        match tokio::time::timeout(self.limit, ask).await {
+        let question = Question {
+            method: &Method::GET,
+            target: path,
+            authorization,
+            content_type: None,
+            body: &[],
+        };
+        self.send(engine, &question).await
+    }
+
+    /// The status and body of the answer to `question`. It is sent once: another address of the
+    /// engine is tried only where the connect failed.
+    ///
+    /// # Errors
+    /// There was no whole answer; the engine may have heard the question all the same.
+    pub async fn send(
+        &self,
+        engine: &Engine,
+        question: &Question<'_>,
+    ) -> Result<(u16, Bytes), AskError> {
+        match tokio::time::timeout(self.limit, self.ask(engine, question)).await {
             Ok(answer) => answer,
             Err(_) => Err(AskError::Timeout(self.limit)),
         }
@@ -75,18 +110,15 @@ impl Asker {
     async fn ask(
         &self,
         engine: &Engine,
-        path: &str,
-        authorization: Option<&[u8]>,
+        question: &Question<'_>,
     ) -> Result<(u16, Bytes), AskError> {
         let mut session = self.connect(engine).await?;
-        let target = format!("{}{path}", engine.url().prefix());
-        let mut request = RequestHeader::build("GET", target.as_bytes(), Some(3))?;
-        request.insert_header(HOST, engine.url().authority())?;
-        request.insert_header(http::header::CONNECTION, "close")?;
-        if let Some(value) = authorization {
-            request.insert_header(AUTHORIZATION, value)?;
-        }
+        let request = head(engine, question)?;
         session.write_request_header(Box::new(request)).await?;
+        if !question.body.is_empty() {
+            session.write_body(question.body).await?;
+        }
+        session.finish_body().await?;
         session.read_response().await?;
         while session
             .get_status()
@@ -117,4 +149,24 @@ impl Asker {
         }
         Err(last)
     }
+}
+
+fn head(engine: &Engine, question: &Question<'_>) -> Result<RequestHeader, AskError> {
+    let target = format!("{}{}", engine.url().prefix(), question.target);
+    let mut head = RequestHeader::build(question.method.as_str(), target.as_bytes(), Some(5))?;
+    head.insert_header(HOST, engine.url().authority())?;
+    head.insert_header(CONNECTION, "close")?;
+    let values = [
+        (AUTHORIZATION, question.authorization),
+        (CONTENT_TYPE, question.content_type),
+    ];
+    for (name, value) in values {
+        if let Some(value) = value {
+            head.insert_header(name, value)?;
+        }
+    }
+    if question.method != Method::GET {
+        head.insert_header(CONTENT_LENGTH, question.body.len())?;
+    }
+    Ok(head)
 }

@@ -4,12 +4,14 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::StreamExt as _;
 use futures::future::join_all;
+use futures::stream::FuturesUnordered;
 use serde_json::value::RawValue;
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
-use super::{AskError, Asker, Engine, Fleet};
+use super::{AskError, Asker, Engine, EngineId, Fleet, Pool};
 
 /// How long an answer is good for: a burst of clients asking for the models, or of probes, costs
 /// the engines one question each.
@@ -110,6 +112,36 @@ impl Catalog {
         count
     }
 
+    /// Which engine of `pool` has the response `id`; `client` is the client's own
+    /// `Authorization`, for engines that ask for a key where the router has none.
+    pub async fn find_response(
+        &self,
+        id: &str,
+        pool: &Pool,
+        client: Option<&[u8]>,
+    ) -> Option<EngineId> {
+        let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_".contains(&byte);
+        if id.is_empty() || !id.bytes().all(plain) {
+            // It could not stand in a path as it is.
+            return None;
+        }
+        let path = format!("/v1/responses/{id}");
+        let authorization = self.own().or(client);
+        let mut answers: FuturesUnordered<_> = pool
+            .engines()
+            .map(async |engine| {
+                let answer = self.asker.get(engine, &path, authorization).await;
+                (engine.id(), matches!(answer, Ok((200, _))))
+            })
+            .collect();
+        while let Some((engine, has_it)) = answers.next().await {
+            if has_it {
+                return Some(engine);
+            }
+        }
+        None
+    }
+
     /// Asks the engines of this list for their models and tells the fleet.
     pub async fn learn(&self, engines: &[Arc<Engine>]) {
         join_all(
@@ -126,6 +158,11 @@ impl Catalog {
                 }),
         )
         .await;
+    }
+
+    /// Forgets the listing, since engines have just been told to serve something else.
+    pub async fn forget(&self) {
+        *self.listing.lock().await = None;
     }
 
     async fn ask_all(&self, client: Option<&[u8]>) -> Vec<ModelEntry> {

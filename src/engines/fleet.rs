@@ -63,6 +63,13 @@ impl Fleet {
         &self.engines
     }
 
+    /// The engine that people call this: by its name, or by its label.
+    pub fn named(&self, name: &str) -> Option<Arc<Engine>> {
+        let mut engines = self.engines.iter();
+        let is_it = |engine: &&Arc<Engine>| engine.name() == name || **engine.label() == *name;
+        engines.find(is_it).cloned()
+    }
+
     /// From the name clients ask for to the model.
     pub fn aliases(&self) -> &BTreeMap<String, String> {
         &self.aliases
@@ -202,6 +209,22 @@ mod tests {
         fleet.learn(engine, vec!["m".to_owned()]);
         fleet.learn(engine, vec![]);
         assert!(matches!(fleet.find("m"), Lookup::NoEngine));
+    }
+
+    #[test]
+    fn an_engine_is_called_by_its_name_or_its_url() {
+        let mut specs = [spec(1, &["m"]), spec(2, &["m"])];
+        for (number, spec) in specs.iter_mut().enumerate() {
+            spec.id = Some(number.to_string());
+        }
+        let fleet = Fleet::new(&specs, &BTreeMap::new(), Routing::default());
+        let port = |name: &str| fleet.named(name).map(|engine| engine.url().port());
+        assert_eq!(port("0"), Some(1));
+        assert_eq!(port("1"), Some(2));
+        assert_eq!(port("http://127.0.0.1:2"), Some(2));
+        for name in ["", "2", "00", "+1", "127.0.0.1:2", "http://127.0.0.1:2/"] {
+            assert_eq!(port(name), None, "{name}");
+        }
     }
 
     #[test]

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::header::{AUTHORIZATION, CONTENT_LENGTH, EXPECT, UPGRADE};
+use http::header::{CONTENT_LENGTH, EXPECT, UPGRADE};
 use http::{HeaderMap, Method, Version};
 use percent_encoding::percent_decode_str;
 use pingora_core::{Error, ErrorType, Result};
@@ -16,12 +16,13 @@ use pingora_proxy::Session;
 use super::Router;
 use super::authorize::{holds_one_of, is_authorized};
 use super::context::{Context, End, Forward};
+use super::local::Own;
 use super::pin::{pairs, pin, target_without_pin};
 use crate::api_error::ApiError;
 use crate::engines::{Lookup, Pool};
 use crate::request::body::{Format, Reading, Renamed, Unroutable, codings};
 use crate::request::coding::CodingError;
-use crate::request::route::{Action, Found, HEALTH, ModelSource};
+use crate::request::route::{Action, BodyKind, Found, ModelSource, RESPONSES, Route};
 use crate::retry::{Attempts, Resend};
 use crate::routing::Blocks;
 
@@ -54,8 +55,8 @@ impl From<Unroutable> for Stop {
 /// What to do with an admitted request.
 enum Admitted {
     Forward(Box<Forward>),
-    ListModels,
-    Health,
+    /// The router answers.
+    Own(Own),
 }
 
 /// Where a request goes.
@@ -86,8 +87,7 @@ impl Router {
                 ctx.forward = Some(*forward);
                 return Ok(false);
             }
-            Ok(Admitted::ListModels) => self.list_models(session, ctx).await?,
-            Ok(Admitted::Health) => self.answer(session, ctx, 200, &[], Bytes::new()).await?,
+            Ok(Admitted::Own(own)) => self.answer_self(session, ctx, own).await?,
             Err(Stop::Refused(refusal)) => self.refuse(session, ctx, &refusal).await?,
             Err(Stop::Broken(mut error)) => {
                 ctx.end = Some(End::ClientGone);
@@ -103,7 +103,10 @@ impl Router {
         let path = request.uri.path();
         let holds_pin_key = holds_one_of(&self.pin_api_keys, &request.headers);
         ctx.may_pin = self.allow_pins || holds_pin_key;
-        if path != HEALTH && !holds_pin_key && !is_authorized(&self.api_keys, &request.headers) {
+        if !self.routes.is_open(path)
+            && !holds_pin_key
+            && !is_authorized(&self.api_keys, &request.headers)
+        {
             return Err(ApiError::invalid_api_key().into());
         }
         let route = match self.routes.find(&request.method, path) {
@@ -114,16 +117,20 @@ impl Router {
             Found::Nothing => return Err(ApiError::not_found(path).into()),
         };
         ctx.route = Arc::clone(&route.path);
-        match route.action {
-            Action::Health => Ok(Admitted::Health),
-            Action::ListModels => Ok(Admitted::ListModels),
+        let own = match route.action {
             Action::Forward { model, resend } => {
                 let body = self.read_body(session).await?;
-                self.route_to_engines(session, ctx, &body, model, resend)
-                    .await
-                    .map(|forward| Admitted::Forward(Box::new(forward)))
+                let forward = self.route_to_engines(session, ctx, &body, route, (model, resend));
+                return Ok(Admitted::Forward(Box::new(forward.await?)));
             }
-        }
+            Action::Health => Own::Health,
+            Action::Version => Own::Version,
+            Action::ListModels => Own::ListModels,
+            Action::ShowModel => {
+                Own::ShowModel(route.parameter(path).unwrap_or_default().to_owned())
+            }
+        };
+        Ok(Admitted::Own(own))
     }
 
     async fn route_to_engines(
@@ -131,8 +138,8 @@ impl Router {
         session: &mut Session,
         ctx: &mut Context,
         body: &Bytes,
-        model: ModelSource,
-        resend: Resend,
+        route: &Route,
+        (model, resend): (ModelSource, Resend),
     ) -> Result<Forward, Stop> {
         let request = session.req_header();
         let Target {
@@ -143,6 +150,10 @@ impl Router {
         } = match model {
             ModelSource::Any => Target::of(Arc::clone(self.fleet.any())),
             ModelSource::Query => Target::of(self.pool_of_query(request.uri.query())?),
+            ModelSource::Response => {
+                let id = route.parameter(request.uri.path()).unwrap_or_default();
+                Target::of(self.pool_of_response(id, &request.headers).await?)
+            }
             ModelSource::Body => self.pool_of_body(request, ctx, body, Format::Json).await?,
             ModelSource::Form => self.pool_of_body(request, ctx, body, Format::Form).await?,
         };
@@ -166,13 +177,14 @@ impl Router {
             prompt,
             target: is_pinned.then(|| target_without_pin(request)).flatten(),
             length: declares.then_some(length),
-            upgrade: model.may_upgrade() && request.headers.contains_key(UPGRADE),
+            upgrade: route.body == BodyKind::WebSocket && request.headers.contains_key(UPGRADE),
             decoded: renamed.as_ref().is_some_and(|renamed| renamed.decoded),
             rewritten: renamed.map(|renamed| renamed.body),
             decided: None,
             running: None,
             again_fresh: false,
             first_event: None,
+            response_id: None,
         })
     }
 
@@ -206,6 +218,10 @@ impl Router {
         let (pool, is_alias) = self.pool_of(model)?;
         let renamed = (is_alias || is_default).then(|| reading.renamed(body, pool.model()));
         let prompt = reading.prompt();
+        let pool = match reading.previous_response_id() {
+            Some(id) if *ctx.route == *RESPONSES => self.pool_to_go_on(id, pool, fields).await,
+            _ => pool,
+        };
         Ok(Target {
             prompt: prompt.map(|prompt| Blocks::of(pool.model(), prompt)),
             pool,
@@ -272,37 +288,6 @@ impl Router {
             .get_retry_buffer()
             .unwrap_or_default())
     }
-
-    async fn list_models(&self, session: &mut Session, ctx: &mut Context) -> Result<()> {
-        let fields = &session.req_header().headers;
-        let clients = fields
-            .get(AUTHORIZATION)
-            .filter(|_| self.api_keys.is_empty())
-            .cloned();
-        let models = self
-            .catalog
-            .models(clients.as_ref().map(http::HeaderValue::as_bytes))
-            .await;
-        if models.is_empty() {
-            let refusal = ApiError::no_engines_available();
-            return self.refuse(session, ctx, &refusal).await;
-        }
-        let data = models.iter().map(|model| &*model.json).collect();
-        match serde_json::to_vec(&ModelList {
-            object: "list",
-            data,
-        }) {
-            Ok(body) => self.answer(session, ctx, 200, &[], body.into()).await,
-            Err(_) => self.refuse(session, ctx, &ApiError::internal()).await,
-        }
-    }
-}
-
-/// The answer of `/v1/models`; each entry as its engine wrote it.
-#[derive(serde::Serialize)]
-struct ModelList<'a> {
-    object: &'static str,
-    data: Vec<&'a serde_json::value::RawValue>,
 }
 
 /// Reads an error of an upload: who is at fault, and what can still be said.

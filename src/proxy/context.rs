@@ -15,6 +15,7 @@ use crate::retry::{Attempts, Failure, RetryReason, StopReason};
 use crate::routing::Blocks;
 
 use super::first_event::FirstEvent;
+use super::response_id::ResponseId;
 
 /// One request, from its head to its last byte.
 #[derive(Debug)]
@@ -61,6 +62,8 @@ pub(super) struct Forward {
     pub(super) again_fresh: bool,
     /// The stream's first event, while it is looked at.
     pub(super) first_event: Option<FirstEvent>,
+    /// The search for the id of the response that the answer brings.
+    pub(super) response_id: Option<ResponseId>,
 }
 
 /// A further attempt, before it begins.

@@ -138,6 +138,14 @@ impl Reading {
         matches!(&self.names, Names::Json(fields) if fields.stream())
     }
 
+    /// The response this one goes on from, where the body names one.
+    pub fn previous_response_id(&self) -> Option<&str> {
+        match &self.names {
+            Names::Json(fields) => fields.previous_response_id(),
+            Names::Form(_) => None,
+        }
+    }
+
     /// The body with `name` in the place of its model, or in addition where it has none, every
     /// other byte as it was; without its
     /// content coding, since nobody can change a byte inside of one.

@@ -54,6 +54,7 @@ pub struct Fields {
     stream: bool,
     session: Option<String>,
     prompt: Option<Vec<u8>>,
+    previous_response_id: Option<String>,
 }
 
 impl Fields {
@@ -86,10 +87,13 @@ impl Fields {
         Ok(Self {
             model,
             inside,
-            empty: raw.empty,
+            empty: !raw.filled,
             session: raw.sessions.iter().flatten().find_map(|raw| session(raw)),
             stream: raw.stream.is_some_and(|raw| raw.get() == "true"),
             prompt: raw.prompt.text(),
+            previous_response_id: raw
+                .previous_response_id
+                .and_then(|raw| serde_json::from_str(raw.get()).ok()),
         })
     }
 
@@ -117,6 +121,12 @@ impl Fields {
     /// The prompt as routing compares it, if that was wanted and there is one.
     pub fn prompt(&self) -> Option<&[u8]> {
         self.prompt.as_deref()
+    }
+
+    /// The response this one goes on from, where it is a string: only the engine that made that
+    /// one has it.
+    pub fn previous_response_id(&self) -> Option<&str> {
+        self.previous_response_id.as_deref()
     }
 
     /// The body with `name` in the place of its model, or as its first field where it has none;
@@ -148,10 +158,13 @@ fn session(raw: &RawValue) -> Option<String> {
     (!text.is_empty()).then_some(text)
 }
 
+#[derive(Default)]
 struct Raw<'a> {
-    empty: bool,
+    /// Whether there is any field.
+    filled: bool,
     model: Option<&'a RawValue>,
     stream: Option<&'a RawValue>,
+    previous_response_id: Option<&'a RawValue>,
     /// The field of the configuration, and those of the API.
     sessions: [Option<&'a RawValue>; 1 + SESSION_FIELDS.len()],
     prompt: Sources<'a>,
@@ -184,18 +197,13 @@ impl<'de> Visitor<'de> for TopLevel<'_> {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Raw<'de>, A::Error> {
-        let mut raw = Raw {
-            empty: true,
-            model: None,
-            stream: None,
-            sessions: Default::default(),
-            prompt: Sources::default(),
-        };
+        let mut raw = Raw::default();
         while let Some(Text(key)) = map.next_key()? {
-            raw.empty = false;
+            raw.filled = true;
             let field = match &*key {
                 "model" => Some(&mut raw.model),
                 "stream" => Some(&mut raw.stream),
+                "previous_response_id" => Some(&mut raw.previous_response_id),
                 _ => None,
             };
             let rank = self.session_rank(&key);

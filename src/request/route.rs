@@ -1,5 +1,7 @@
 //! The routes the public port serves: an allow-list, and all there is to know of each.
 
+mod table;
+
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -17,12 +19,14 @@ pub enum ModelSource {
     Form,
     /// The `model` of the query; any engine where there is none.
     Query,
+    /// The response whose id is in the path: the engine that made it, whatever its model.
+    Response,
     /// Any engine will do.
     Any,
 }
 
 impl ModelSource {
-    /// Every source, and the word for it in the configuration.
+    /// Every source a route of the configuration may have, and the word for it there.
     pub const WORDS: [(&'static str, Self); 4] = [
         ("any", Self::Any),
         ("body", Self::Body),
@@ -30,18 +34,42 @@ impl ModelSource {
         ("query", Self::Query),
     ];
 
-    /// Whether requests may turn into WebSockets: those have no body to name a model in.
-    pub fn may_upgrade(self) -> bool {
-        self == Self::Query
-    }
-
-    /// The word for it in the configuration.
+    /// The word for it, in the configuration and in tables.
     pub fn word(self) -> &'static str {
         match self {
             Self::Any => "any",
             Self::Body => "body",
             Self::Form => "form",
             Self::Query => "query",
+            Self::Response => "response",
+        }
+    }
+}
+
+/// What a request's body holds, where that is known. It is forwarded as it is all the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BodyKind {
+    /// A JSON object.
+    Json,
+    /// `multipart/form-data`.
+    Form,
+    /// None is expected.
+    Nothing,
+    /// None; the connection may turn into a WebSocket.
+    WebSocket,
+    /// Nobody said.
+    Unknown,
+}
+
+impl BodyKind {
+    /// The word for it in tables.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Json => "JSON",
+            Self::Form => "multipart",
+            Self::Nothing => "none",
+            Self::WebSocket => "WebSocket",
+            Self::Unknown => "any",
         }
     }
 }
@@ -58,90 +86,69 @@ pub enum Action {
     },
     /// The router lists the models of its engines.
     ListModels,
+    /// The router describes the model whose name is in the path.
+    ShowModel,
+    /// The router says which version it is.
+    Version,
     /// The router says that it serves.
     Health,
 }
+
+/// Stands in a path for what differs from request to request.
+const PARAMETER: &str = "{id}";
 
 /// One route.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Route {
     /// The method it is served under.
     pub method: Method,
-    /// Its path, compared byte for byte.
+    /// Its path, compared byte for byte; `{id}` in a built-in one stands for a parameter.
     pub path: Arc<str>,
+    /// What its requests carry.
+    pub body: BodyKind,
     /// What happens to requests on it.
     pub action: Action,
 }
 
-/// Inference routes of vLLM: JSON bodies that name their model, safe to ask twice.
-const INFERENCE: &[&str] = &[
-    "/v1/chat/completions",
-    "/v1/completions",
-    "/v1/embeddings",
-    "/v1/responses",
-    "/v1/messages",
-    "/v1/messages/count_tokens",
-    "/v1/rerank",
-    "/v2/rerank",
-    "/rerank",
-    "/v1/score",
-    "/score",
-    "/v2/embed",
-    "/pooling",
-    "/classify",
-    "/tokenize",
-    "/detokenize",
-    "/inference/v1/generate",
-    "/v1/audio/speech",
-    "/v1/images/generations",
-];
+impl Route {
+    /// The part of `path` that stands where the route has its parameter; `None` where the route
+    /// has none, or the path is of another one.
+    pub fn parameter<'p>(&self, path: &'p str) -> Option<&'p str> {
+        let (before, after) = self.path.split_once(PARAMETER)?;
+        let parameter = path.strip_prefix(before)?.strip_suffix(after)?;
+        let fits = match self.action {
+            // Names of models may hold slashes, and much else.
+            Action::ShowModel => !parameter.is_empty(),
+            _ => is_response_id(parameter),
+        };
+        fits.then_some(parameter)
+    }
 
-/// Inference routes of vLLM that take a file beside their model, in a multipart form.
-const UPLOADS: &[&str] = &[
-    "/v1/audio/transcriptions",
-    "/v1/audio/translations",
-    "/v1/images/edits",
-];
-
-/// Talks over a WebSocket.
-const REALTIME: &str = "/v1/realtime";
-
-/// The path of the router's own liveness answer, the only one that asks for no key.
-pub const HEALTH: &str = "/health";
-
-fn built_in() -> impl Iterator<Item = Route> {
-    let own = |path: &str, action| Route {
-        method: Method::GET,
-        path: path.into(),
-        action,
-    };
-    let forward = |model| Action::Forward {
-        model,
-        resend: Resend::Always,
-    };
-    let post = move |path: &&str, model| Route {
-        method: Method::POST,
-        path: (*path).into(),
-        action: forward(model),
-    };
-    let inference = INFERENCE
-        .iter()
-        .map(move |path| post(path, ModelSource::Body));
-    let uploads = UPLOADS
-        .iter()
-        .map(move |path| post(path, ModelSource::Form));
-    inference.chain(uploads).chain([
-        own(REALTIME, forward(ModelSource::Query)),
-        own("/v1/models", Action::ListModels),
-        own(HEALTH, Action::Health),
-    ])
+    fn is_own(&self) -> bool {
+        !matches!(self.action, Action::Forward { .. })
+    }
 }
+
+/// Whether this can be the id of a response, as one segment of a path.
+pub fn is_response_id(text: &str) -> bool {
+    let fits = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
+    !text.is_empty() && text.bytes().all(fits)
+}
+
+/// The path on which responses are made, which their engine then remembers.
+pub const RESPONSES: &str = "/v1/responses";
 
 impl From<&ExtraRoute> for Route {
     fn from(extra: &ExtraRoute) -> Self {
         Self {
             method: extra.method.clone(),
             path: extra.path.as_str().into(),
+            body: match extra.model {
+                ModelSource::Body => BodyKind::Json,
+                ModelSource::Form => BodyKind::Form,
+                ModelSource::Query => BodyKind::WebSocket,
+                ModelSource::Response | ModelSource::Any => BodyKind::Unknown,
+            },
             action: Action::Forward {
                 model: extra.model,
                 resend: extra.resend,
@@ -163,117 +170,74 @@ pub enum Found<'a> {
 
 /// All routes of a router.
 #[derive(Clone, Debug)]
-pub struct Routes(HashMap<Arc<str>, Vec<Route>>);
+pub struct Routes {
+    by_path: HashMap<Arc<str>, Vec<Route>>,
+    /// Those whose paths have a parameter.
+    patterns: Vec<Route>,
+}
 
 impl Routes {
     /// The built-in routes and `extra` ones; an extra one takes the place of a built-in one with
     /// the same method and path.
     pub fn new(extra: impl IntoIterator<Item = Route>) -> Self {
+        let (patterns, plain): (Vec<_>, Vec<_>) =
+            table::built_in().partition(|route| route.path.contains(PARAMETER));
         let mut by_path: HashMap<Arc<str>, Vec<Route>> = HashMap::new();
-        for route in built_in().chain(extra) {
+        for route in plain.into_iter().chain(extra) {
             let same_path = by_path.entry(Arc::clone(&route.path)).or_default();
             same_path.retain(|other| other.method != route.method);
             same_path.push(route);
         }
-        Self(by_path)
+        Self { by_path, patterns }
+    }
+
+    /// Whether no key is asked for on this path: probes have none, and learn nothing but that
+    /// the router serves.
+    pub fn is_open(&self, path: &str) -> bool {
+        let routes = self.by_path.get(path);
+        routes.is_some_and(|routes| routes.iter().all(|route| route.action == Action::Health))
     }
 
     /// The route of a request. `HEAD` is served where `GET` is answered by the router itself.
     pub fn find(&self, method: &Method, path: &str) -> Found<'_> {
-        let Some(routes) = self.0.get(path) else {
-            return Found::Nothing;
+        let pattern = || {
+            let mut patterns = self.patterns.iter();
+            patterns.find(|route| route.parameter(path).is_some())
         };
-        let own = |route: &&Route| !matches!(route.action, Action::Forward { .. });
-        let found = routes
-            .iter()
-            .find(|route| route.method == *method)
-            .or_else(|| {
-                let head = method == Method::HEAD;
-                routes.iter().filter(|_| head).find(own)
-            });
-        match (found, routes.first()) {
-            (Some(route), _) => Found::Route(route),
-            (None, Some(route)) if route.method == Method::POST => Found::OtherMethod("POST"),
-            (None, Some(route)) if own(&route) => Found::OtherMethod("GET, HEAD"),
-            (None, _) => Found::OtherMethod("GET"),
+        let routes = match self.by_path.get(path) {
+            Some(routes) => routes.as_slice(),
+            None => pattern().map(std::slice::from_ref).unwrap_or_default(),
+        };
+        if routes.is_empty() {
+            return Found::Nothing;
+        }
+        let of = |method: &Method| routes.iter().find(|route| route.method == *method);
+        let head = || of(&Method::GET).filter(|route| *method == Method::HEAD && route.is_own());
+        match of(method).or_else(head) {
+            Some(route) => Found::Route(route),
+            None => Found::OtherMethod(allowed(
+                of(&Method::GET).map(Route::is_own),
+                of(&Method::POST).is_some(),
+            )),
         }
     }
 
     /// Every route, in no order.
     pub fn iter(&self) -> impl Iterator<Item = &Route> {
-        self.0.values().flatten()
+        self.by_path.values().flatten().chain(&self.patterns)
+    }
+}
+
+/// The methods to tell a client of: whether `GET` is served, by the router itself, and `POST`.
+fn allowed(get: Option<bool>, post: bool) -> &'static str {
+    match (get, post) {
+        (Some(true), true) => "GET, HEAD, POST",
+        (Some(true), false) => "GET, HEAD",
+        (Some(false), true) => "GET, POST",
+        (None, true) => "POST",
+        (Some(false) | None, false) => "GET",
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn routes() -> Routes {
-        Routes::new([Route {
-            method: Method::POST,
-            path: "/v1/load_lora_adapter".into(),
-            action: Action::Forward {
-                model: ModelSource::Any,
-                resend: Resend::ConnectOnly,
-            },
-        }])
-    }
-
-    #[test]
-    fn only_the_exact_spelling_of_a_path_is_served() {
-        let routes = routes();
-        for path in [
-            "//v1/models",
-            "/v1//models",
-            "/v1/models/",
-            "/V1/models",
-            "/v1/../sleep",
-            "/v1/%6dodels",
-            "/v1/chat/completions%00",
-            "/health/../sleep",
-            "/sleep",
-            "/metrics",
-            "/invocations",
-            "*",
-            "",
-        ] {
-            assert_eq!(routes.find(&Method::GET, path), Found::Nothing, "{path}");
-            assert_eq!(routes.find(&Method::POST, path), Found::Nothing, "{path}");
-        }
-    }
-
-    #[test]
-    fn a_wrong_method_is_told_the_right_one() {
-        let routes = routes();
-        let find = |method, path| routes.find(&method, path);
-        assert_eq!(
-            find(Method::GET, "/v1/completions"),
-            Found::OtherMethod("POST")
-        );
-        assert_eq!(
-            find(Method::HEAD, "/v1/completions"),
-            Found::OtherMethod("POST")
-        );
-        assert_eq!(
-            find(Method::POST, "/v1/models"),
-            Found::OtherMethod("GET, HEAD")
-        );
-        assert!(matches!(find(Method::HEAD, "/health"), Found::Route(_)));
-    }
-
-    #[test]
-    fn extra_routes_are_served_by_their_own_rules() {
-        let routes = routes();
-        let Found::Route(route) = routes.find(&Method::POST, "/v1/load_lora_adapter") else {
-            panic!("the extra route is missing");
-        };
-        assert_eq!(
-            route.action,
-            Action::Forward {
-                model: ModelSource::Any,
-                resend: Resend::ConnectOnly
-            }
-        );
-    }
-}
+mod tests;

@@ -9,6 +9,7 @@ use serde::Deserialize;
 use serde::de::{Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
+use super::connection::Request;
 use super::reply::Reply;
 
 /// The inference endpoints.
@@ -130,6 +131,18 @@ pub(super) fn read(kind: Kind, body: &[u8], max_model_len: u32) -> Result<Ask<'_
         prompt,
         prompt_tokens,
     })
+}
+
+/// Reads the whole JSON body of a request that is not one for inference.
+///
+/// # Errors
+/// As [`read`].
+pub(super) fn read_json<'r, T: Deserialize<'r>>(request: &'r Request) -> Result<T, Reply> {
+    if !request.head.json {
+        return Err(not_json());
+    }
+    let text = utf8(&request.body)?;
+    serde_json::from_str(text).map_err(|error| not_valid(text, &error))
 }
 
 /// The tokens of a prompt as sent: four bytes of text each, or the ids of a list of token ids.

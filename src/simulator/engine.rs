@@ -7,10 +7,13 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
+use super::adapters::Adapters;
 use super::behaviour::{Behaviour, BehaviourError};
 use super::ledger::Ledger;
 use super::metrics::{Gauges, Metrics};
 use super::plan::{Plan, Planner};
+use super::responses::Responses;
+use super::sleep::Sleep;
 use super::slots::Slots;
 
 /// What a simulated engine is for as long as it runs.
@@ -38,7 +41,10 @@ pub(super) struct Engine {
     pub(super) config: SimulatorConfig,
     pub(super) port: u16,
     /// The model names as JSON text without quotes, in the order of the configuration.
-    pub(super) model_json: Vec<String>,
+    pub(super) model_json: Vec<Arc<str>>,
+    pub(super) adapters: Adapters,
+    pub(super) responses: Responses,
+    pub(super) sleep: Sleep,
     pub(super) slots: Arc<Slots>,
     pub(super) ledger: Ledger,
     pub(super) metrics: Metrics,
@@ -74,7 +80,14 @@ impl Engine {
         let behaviour = &config.behaviour;
         Ok(Self {
             port,
-            model_json: config.models.iter().map(|model| json_text(model)).collect(),
+            model_json: config
+                .models
+                .iter()
+                .map(|model| json_text(model).into())
+                .collect(),
+            adapters: Adapters::default(),
+            responses: Responses::default(),
+            sleep: Sleep::default(),
             slots: Slots::new(behaviour.max_num_seqs, behaviour.max_num_queued_reqs),
             ledger: Ledger::default(),
             metrics: Metrics::new(),

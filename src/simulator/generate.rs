@@ -28,8 +28,8 @@ pub(super) struct Generation<'a> {
     pub(super) engine: &'a Engine,
     pub(super) connection: &'a mut Connection,
     pub(super) ask: Ask<'a>,
-    /// The place of the model among the served ones.
-    pub(super) model: usize,
+    /// The model's name as JSON text without quotes.
+    pub(super) model: Arc<str>,
     pub(super) request_id: Option<&'a str>,
     pub(super) line: Line,
     pub(super) close: bool,
@@ -126,13 +126,11 @@ impl Generation<'_> {
             Some(id) => json_text(id),
             None => format!("{:016x}", plan.id),
         };
-        let model = self.engine.model_json.get(self.model);
         let length = match self.ask.kind {
             Kind::Embedding => (0, "stop"),
             _ => plan::length(plan.tokens, self.ask.max_tokens, self.ask.ignore_eos),
         };
-        let model = model.map_or("", String::as_str);
-        Answer::new(&self.ask, &id, model, created, length)
+        Answer::new(&self.ask, &id, &self.model, created, length)
     }
 
     async fn refuse(self, reply: Reply, behaviour: &Arc<Behaviour>) -> Result<Ending, Gone> {

@@ -1,5 +1,7 @@
 //! From a request to its endpoint: keys, paths, methods and models.
 
+use std::sync::Arc;
+
 use serde_json::{Value, json};
 
 use super::answer;
@@ -10,7 +12,7 @@ use super::generate::Generation;
 use super::ledger::{Ending, Line};
 use super::metrics;
 use super::reply::Reply;
-use super::{control, tokens};
+use super::{control, responses, tokens};
 
 /// What the connection does after an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,7 +23,7 @@ pub(super) enum Flow {
 }
 
 /// Every path and the methods it answers.
-const PATHS: [(&str, &str); 12] = [
+const PATHS: [(&str, &str); 17] = [
     ("/v1/chat/completions", "POST"),
     ("/v1/completions", "POST"),
     ("/v1/embeddings", "POST"),
@@ -33,6 +35,11 @@ const PATHS: [(&str, &str); 12] = [
     ("/metrics", "GET"),
     ("/tokenize", "POST"),
     ("/detokenize", "POST"),
+    ("/sleep", "POST"),
+    ("/wake_up", "POST"),
+    ("/is_sleeping", "GET"),
+    ("/v1/load_lora_adapter", "POST"),
+    ("/v1/unload_lora_adapter", "POST"),
     ("/sim", "GET, POST"),
 ];
 
@@ -113,6 +120,9 @@ async fn enter(
         Some(kind) if head.method == "POST" && may_enter(engine, request) => {
             match accept(engine, kind, request, said) {
                 Ok((ask, model)) => {
+                    if engine.sleep.is_on() {
+                        connection.until(engine.sleep.over()).await?;
+                    }
                     let generation = Generation {
                         engine,
                         connection,
@@ -127,7 +137,13 @@ async fn enter(
                 Err(reply) => reply,
             }
         }
-        _ => direct(engine, connection, request),
+        _ => {
+            let makes = head.path == responses::PATH && head.method == "POST";
+            if makes && engine.sleep.is_on() {
+                connection.until(engine.sleep.over()).await?;
+            }
+            direct(engine, connection, request)
+        }
     };
     engine.ledger.head(line, reply.status);
     reply
@@ -142,27 +158,29 @@ fn accept<'r>(
     kind: Kind,
     request: &'r Request,
     said: &mut Said,
-) -> Result<(ask::Ask<'r>, usize), Reply> {
+) -> Result<(ask::Ask<'r>, Arc<str>), Reply> {
     if !request.head.json {
         return Err(ask::not_json());
     }
     let ask = ask::read(kind, &request.body, engine.config.max_model_len)?;
     said.stream = ask.stream;
     said.model.clone_from(&ask.model);
-    let model = model_place(engine, ask.model.as_deref())?;
+    let model = served_model(engine, ask.model.as_deref())?;
     Ok((ask, model))
 }
 
-/// The place of a model among the served ones; the first stands in for none.
-pub(super) fn model_place(engine: &Engine, model: Option<&str>) -> Result<usize, Reply> {
-    let Some(model) = model else {
-        return Ok(0);
-    };
+/// The name of a served model or adapter as JSON text without quotes; the first stands in for none.
+pub(super) fn served_model(engine: &Engine, model: Option<&str>) -> Result<Arc<str>, Reply> {
     let models = &engine.config.models;
-    models
-        .iter()
-        .position(|served| served == model)
-        .ok_or_else(|| Reply::no_such_model(model, &models.join(", ")))
+    let place = match model {
+        None => Some(0),
+        Some(model) => models.iter().position(|served| served == model),
+    };
+    let served = place.and_then(|place| engine.model_json.get(place).cloned());
+    let adapter = || model.and_then(|name| engine.adapters.find(name));
+    served
+        .or_else(adapter)
+        .ok_or_else(|| Reply::no_such_model(model.unwrap_or_default(), &models.join(", ")))
 }
 
 /// Whether the request has the key its path asks for.
@@ -194,6 +212,9 @@ fn direct(engine: &Engine, connection: &mut Connection, request: &Request) -> Re
     if path == "/sim/requests" && method == "GET" {
         return control::requests(engine, &head.query);
     }
+    if let Some(reply) = responses::answer(engine, request, connection.date().0) {
+        return reply;
+    }
     let Some((_, methods)) = PATHS.iter().find(|(known, _)| *known == path) else {
         return redirect(request).unwrap_or_else(|| Reply::detail(404, "Not Found"));
     };
@@ -210,6 +231,17 @@ fn direct(engine: &Engine, connection: &mut Connection, request: &Request) -> Re
             let model = engine.config.models.first().map_or("", String::as_str);
             let page = engine.metrics.render(model, engine.gauges());
             Reply::text(200, metrics::CONTENT_TYPE, page)
+        }
+        ("/sleep", _) => engine.sleep.fall(&head.query),
+        ("/wake_up", _) => engine.sleep.wake(&head.query),
+        ("/is_sleeping", _) => engine.sleep.tell(),
+        ("/v1/load_lora_adapter", _) => {
+            let loaded = engine.adapters.load(&engine.config.models, request);
+            loaded.unwrap_or_else(|refusal| refusal)
+        }
+        ("/v1/unload_lora_adapter", _) => {
+            let unloaded = engine.adapters.unload(request);
+            unloaded.unwrap_or_else(|refusal| refusal)
         }
         ("/v1/models", _) => models(engine, connection.date().0),
         ("/tokenize", _) => tokens::tokenize(engine, request).unwrap_or_else(|refusal| refusal),
@@ -231,24 +263,27 @@ fn redirect(request: &Request) -> Option<Reply> {
 }
 
 fn models(engine: &Engine, created: u64) -> Reply {
-    let root = engine.config.models.first();
-    let data: Vec<Value> = engine
-        .config
-        .models
-        .iter()
-        .map(|model| {
-            json!({
-                "id": model, "object": "model", "created": created, "owned_by": "vllm",
-                "root": root, "parent": null, "max_model_len": engine.config.max_model_len,
-                "permission": [{
-                    "id": format!("modelperm-{:016x}", answer::hash(model.as_bytes())),
-                    "object": "model_permission", "created": created,
-                    "allow_create_engine": false, "allow_sampling": true, "allow_logprobs": true,
-                    "allow_search_indices": false, "allow_view": true, "allow_fine_tuning": false,
-                    "organization": "*", "group": null, "is_blocking": false,
-                }],
-            })
+    let base = engine.config.models.first();
+    let card = |model: &str, root: Option<&String>, parent: Option<&String>| {
+        let length = parent.is_none().then_some(engine.config.max_model_len);
+        json!({
+            "id": model, "object": "model", "created": created, "owned_by": "vllm",
+            "root": root, "parent": parent, "max_model_len": length,
+            "permission": [{
+                "id": format!("modelperm-{:016x}", answer::hash(model.as_bytes())),
+                "object": "model_permission", "created": created,
+                "allow_create_engine": false, "allow_sampling": true, "allow_logprobs": true,
+                "allow_search_indices": false, "allow_view": true, "allow_fine_tuning": false,
+                "organization": "*", "group": null, "is_blocking": false,
+            }],
         })
-        .collect();
+    };
+    let models = engine.config.models.iter();
+    let mut data: Vec<Value> = models.map(|model| card(model, base, None)).collect();
+    let adapters = engine.adapters.all();
+    let cards = adapters
+        .iter()
+        .map(|it| card(&it.name, Some(&it.path), base));
+    data.extend(cards);
     Reply::json(200, json!({"object": "list", "data": data}).to_string())
 }

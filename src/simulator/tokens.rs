@@ -9,7 +9,7 @@ use super::ask;
 use super::connection::Request;
 use super::engine::Engine;
 use super::reply::Reply;
-use super::route::model_place;
+use super::route::served_model;
 
 #[derive(Deserialize)]
 struct Tokenize<'b> {
@@ -28,8 +28,8 @@ struct Detokenize {
 
 /// `{"count":…,"max_model_len":…,"tokens":[…],"token_strs":null}` for a prompt or messages.
 pub(super) fn tokenize(engine: &Engine, request: &Request) -> Result<Reply, Reply> {
-    let body: Tokenize<'_> = read(request)?;
-    model_place(engine, body.model.as_deref())?;
+    let body: Tokenize<'_> = ask::read_json(request)?;
+    served_model(engine, body.model.as_deref())?;
     let text = match (&body.prompt, body.messages) {
         (Some(prompt), _) => prompt.as_str(),
         (None, Some(messages)) => messages.get(),
@@ -57,8 +57,8 @@ pub(super) fn tokenize(engine: &Engine, request: &Request) -> Result<Reply, Repl
 
 /// `{"prompt":…}` for a list of token ids.
 pub(super) fn detokenize(engine: &Engine, request: &Request) -> Result<Reply, Reply> {
-    let body: Detokenize = read(request)?;
-    model_place(engine, body.model.as_deref())?;
+    let body: Detokenize = ask::read_json(request)?;
+    served_model(engine, body.model.as_deref())?;
     let mut bytes = Vec::with_capacity(4 * body.tokens.len());
     for token in &body.tokens {
         let piece = token.to_le_bytes();
@@ -70,12 +70,4 @@ pub(super) fn detokenize(engine: &Engine, request: &Request) -> Result<Reply, Re
     }
     let answer = json!({"prompt": String::from_utf8_lossy(&bytes)});
     Ok(Reply::json(200, answer.to_string()))
-}
-
-fn read<'r, T: Deserialize<'r>>(request: &'r Request) -> Result<T, Reply> {
-    if !request.head.json {
-        return Err(ask::not_json());
-    }
-    let text = ask::utf8(&request.body)?;
-    serde_json::from_str(text).map_err(|error| ask::not_valid(text, &error))
 }

@@ -62,7 +62,7 @@ async fn it_shows_its_engines() {
         ScriptedEngine::start(ok("b")).await,
     );
     let edge = edge(RETRIES)
-        .engine(&a, &["m"])
+        .engine_with(&a, "id: first, weight: 2")
         .engine(&b, &["m", "x"])
         .start()
         .await;
@@ -79,15 +79,21 @@ async fn it_shows_its_engines() {
         serde_json::json!({"engines": [
             {
                 "engine": a.url(),
+                "id": "first",
+                "weight": 2,
                 "models": ["m"],
                 "addresses": [a.addr().to_string()],
                 "requests_in_flight": 1,
+                "load": 0.5,
             },
             {
                 "engine": b.url(),
+                "id": "1",
+                "weight": 1,
                 "models": ["m", "x"],
                 "addresses": [b.addr().to_string()],
                 "requests_in_flight": 0,
+                "load": 0.0,
             },
         ]})
     );

@@ -75,7 +75,8 @@ async fn c44_over_h2_only_the_listed_paths_and_methods_reach_an_engine() {
     let right = format!("Bearer {KEY}");
     for (method, path, status) in [
         ("POST", "/sleep", 404),
-        ("POST", "/invocations", 404),
+        ("POST", "/abort_requests", 404),
+        ("GET", "/invocations", 405),
         ("GET", "/metrics", 404),
         ("GET", "/docs", 404),
         ("POST", "//v1/chat/completions", 404),

@@ -368,3 +368,79 @@ async fn an_engine_that_lives_and_lists_nothing_is_listed_as_configured() {
         (200, vec!["m".to_owned(), "x".to_owned()])
     );
 }
+
+async fn model(edge: &TestEdge, name: &str) -> Response {
+    edge.ask(&Request::new("GET", &format!("/v1/models/{name}")))
+        .await
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_model_is_shown_as_in_the_list() {
+    let engine = serving(["m", "org/model", "/data/m 1"]).await;
+    let edge = edge("aliases: {gpt-4o: m, \"a/b\": m}\n")
+        .engine(&engine, &[])
+        .start()
+        .await;
+    let listed = models(&edge).await.json();
+    let entry = |id: &str| {
+        let mut entries = listed["data"].as_array().unwrap().iter();
+        entries.find(|entry| entry["id"] == id).unwrap().clone()
+    };
+    for (spelled, id) in [
+        ("m", "m"),
+        ("%6D", "m"),
+        ("org/model", "org/model"),
+        ("org%2Fmodel", "org/model"),
+        ("org%2fmodel?x=1", "org/model"),
+        ("/data/m%201", "/data/m 1"),
+        ("%2Fdata%2Fm%201", "/data/m 1"),
+        ("gpt-4o", "gpt-4o"),
+        ("a%2Fb", "a/b"),
+        ("a/b", "a/b"),
+    ] {
+        let response = model(&edge, spelled).await;
+        assert_eq!((response.status, response.json()), (200, entry(id)));
+        let kind = response.headers.get("content-type");
+        assert_eq!(kind, Some("application/json"));
+    }
+    let head = edge.ask(&Request::new("HEAD", "/v1/models/m")).await;
+    assert_eq!((head.status, head.body.len()), (200, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_model_nobody_serves_is_not_shown_and_nobody_is_asked_for_it() {
+    let engine = serving(["m"]).await;
+    let edge = edge("").engine(&engine, &["m"]).start().await;
+    for name in [
+        "nope",
+        "M",
+        "m/",
+        "m%2F",
+        "m%00",
+        "m%20",
+        "../models",
+        "..%2Fmodels",
+        "./m",
+        "%ff",
+        "%",
+        ".;/",
+        "/",
+        "m;/sleep",
+    ] {
+        let response = model(&edge, name).await;
+        assert_eq!(response.status, 404, "{name}");
+        assert_eq!(response.json()["error"]["code"], "model_not_found");
+    }
+    let path = "/v1/models/m/../../../sleep";
+    assert_eq!(edge.ask(&post(path)).await.status, 405);
+    assert_eq!(engine.accepted(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_model_whose_engines_are_down_is_not_shown_for_now() {
+    let down = ScriptedEngine::refusing().await;
+    let edge = edge("").engines([&down]).start().await;
+    let response = model(&edge, "m").await;
+    assert_eq!(response.status, 503);
+    assert_eq!(response.json()["error"]["code"], "no_engine_available");
+}

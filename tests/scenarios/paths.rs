@@ -13,11 +13,8 @@ async fn served_with(settings: &str) -> (ScriptedEngine, TestEdge) {
 }
 
 /// Paths an engine serves, or might take for ones it serves.
-const CLOSED: [&str; 65] = [
+const CLOSED: [&str; 77] = [
     "/",
-    "/invocations",
-    "/ping",
-    "/version",
     "/load",
     "/sleep",
     "/wake_up",
@@ -31,6 +28,24 @@ const CLOSED: [&str; 65] = [
     "/pause",
     "/resume",
     "/scale_elastic_ep",
+    "/is_paused",
+    "/reset_mm_cache",
+    "/reset_encoder_cache",
+    "/abort_requests",
+    "/inference/v1/abort_requests",
+    "/release_kv_cache_memory",
+    "/stop_profile",
+    "/kv_event_sources",
+    "/update_weights",
+    "/weight_info",
+    "/ping/",
+    "/version/",
+    "/v1/responses/",
+    "/v1/responses/a/b",
+    "/v1/responses/a.b",
+    "/v1/responses/a%2Fcancel",
+    "/v1/responses/a/cancel/",
+    "/v1/responses/../models",
     "/metrics",
     "/docs",
     "/openapi.json",
@@ -42,7 +57,6 @@ const CLOSED: [&str; 65] = [
     "/v1//chat/completions",
     "/v1//models",
     "/v1/models/",
-    "/v1/models/m",
     "/V1/models",
     "/v1/Models",
     "/v1/chat/completions/",
@@ -73,11 +87,9 @@ const CLOSED: [&str; 65] = [
     "/v1/load_lora_adapter/",
     "/v1/..\\sleep",
     "/v1/models\\",
-    "/v1/models/../models",
     "/%2e/v1/models",
     "/v1/models%2f",
     "/./v1/models",
-    "/v1/models/.;/",
     "/v1/chat/completions/..%2f..%2fsleep",
 ];
 
@@ -128,7 +140,7 @@ async fn c44_only_the_listed_paths_in_their_own_spelling_reach_an_engine() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn c44_the_key_is_asked_for_on_every_route_but_health() {
+async fn c44_the_key_is_asked_for_on_every_route_but_probes() {
     let (engine, edge) = served_with(KEYED).await;
     for path in [
         "/v1/chat/completions",
@@ -142,7 +154,13 @@ async fn c44_the_key_is_asked_for_on_every_route_but_health() {
         "/classify",
         "/score",
         "/rerank",
+        "/invocations",
+        "/version",
+        "/tokenizer_info",
         "/v1/models",
+        "/v1/models/m",
+        "/v1/models/..%2fhealth",
+        "/v1/responses/resp_1",
         "/v1/models?x=/health",
         "http://edge.test/v1/models",
         "http://other/v1/models",
@@ -157,11 +175,13 @@ async fn c44_the_key_is_asked_for_on_every_route_but_health() {
         }
     }
     assert_eq!((engine.begun(), engine.accepted()), (0, 0));
-    let health = edge
-        .ask(&Request::new("GET", "/health").without("Authorization"))
-        .await;
-    assert_eq!((health.status, health.text()), (200, ""));
-    assert_discreet(&health, &engine, "health");
+    for (method, path) in [("GET", "/health"), ("GET", "/ping"), ("POST", "/ping")] {
+        let probe = Request::new(method, path).without("Authorization");
+        let answer = edge.ask(&probe).await;
+        assert_eq!((answer.status, answer.text()), (200, ""), "{method} {path}");
+        assert_discreet(&answer, &engine, path);
+    }
+    assert_eq!(engine.accepted(), 0);
 }
 
 #[tokio::test(start_paused = true)]

@@ -12,6 +12,7 @@ import time
 import answers
 import clients
 import failures
+import routes
 import wire
 from processes import Engine, Router, Running
 from report import Report
@@ -63,6 +64,9 @@ def without_harm(run, report, first, second):
         report.check("the bytes are the same", answers.byte_by_byte, run, router, first)
         report.check("streams arrive event by event", answers.event_by_event, run, router, first)
         report.check("errors pass through", answers.errors, run, router, first)
+        report.check(
+            "every route is served or left out knowingly", routes.every_one, run, router, first
+        )
     for name, keepalive, around, spread in (
         ("pauses as long as vLLM keeps connections", {}, 5.0, 0.1),
         ("pauses as long as the router keeps connections", {}, 4.0, 0.01),

@@ -81,6 +81,30 @@ fn stream_is_read_and_nothing_but_true_turns_it_on() {
 }
 
 #[test]
+fn a_previous_response_is_read_where_it_is_a_string() {
+    let previous = |body: &str| {
+        let fields = read_fields(body.as_bytes()).unwrap();
+        fields.previous_response_id().map(str::to_owned)
+    };
+    let some = |id: &str| Some(id.to_owned());
+    assert_eq!(
+        previous(r#"{"previous_response_id":"resp_1"}"#),
+        some("resp_1")
+    );
+    assert_eq!(previous(r#"{"previous_response_id":"\u0061"}"#), some("a"));
+    for body in [
+        "{}",
+        r#"{"previous_response_id":null}"#,
+        r#"{"previous_response_id":5}"#,
+        r#"{"previous_response_id":{"a":"b"}}"#,
+        r#"{"input":{"previous_response_id":"resp_1"}}"#,
+        r#"{"previous_response_id":"a","previous_response_id":null}"#,
+    ] {
+        assert_eq!(previous(body), None, "{body}");
+    }
+}
+
+#[test]
 fn an_alias_changes_the_bytes_of_one_string_only() {
     let body = Bytes::from_static(
         b"{ \"n\": 12345678901234567890 ,\"tools\":[{\"model\":\"alias\"}],\"model\" : \"al\\u0069as\" ,\"x\":\"\\u00e9\xc3\xa9\",\"y\":1e400}",

@@ -19,7 +19,8 @@ const POLL: Duration = Duration::from_millis(1);
 /// A router to be started: settings as YAML lines, then engines.
 pub struct EdgeBuilder {
     yaml: String,
-    engines: Vec<(String, Vec<String>)>,
+    /// The entries of `engines`.
+    engines: Vec<String>,
 }
 
 /// A router with these settings (lines of YAML, without `engines`), over engines still to be
@@ -58,23 +59,27 @@ impl EdgeBuilder {
         self.url(&engine.url(), models)
     }
 
-    /// Adds an engine by its URL.
-    pub fn url(mut self, url: &str, models: &[&str]) -> Self {
-        self.engines.push((
-            url.to_owned(),
-            models.iter().map(|m| (*m).to_owned()).collect(),
-        ));
+    /// Adds an engine by its URL; its id is its place, from 0.
+    pub fn url(self, url: &str, models: &[&str]) -> Self {
+        let place = self.engines.len();
+        self.entry(&format!(
+            "id: \"{place}\", url: \"{url}\", models: {models:?}"
+        ))
+    }
+
+    /// Adds an engine that serves the model `m`, with more to be said of it: `id: a, weight: 3`.
+    pub fn engine_with(self, engine: &ScriptedEngine, more: &str) -> Self {
+        self.entry(&format!("url: \"{}\", models: [m], {more}", engine.url()))
+    }
+
+    fn entry(mut self, fields: &str) -> Self {
+        self.engines.push(format!("  - {{{fields}}}\n"));
         self
     }
 
     /// Starts the router and waits until it has looked up names and asked for models.
     pub async fn start(self) -> TestEdge {
-        let engines: Vec<String> = self
-            .engines
-            .iter()
-            .map(|(url, models)| format!("  - {{url: \"{url}\", models: {models:?}}}\n"))
-            .collect();
-        let yaml = format!("{}\nengines:\n{}", self.yaml, engines.concat());
+        let yaml = format!("{}\nengines:\n{}", self.yaml, self.engines.concat());
         let settings = Settings::from_yaml(&yaml).unwrap_or_else(|e| panic!("{e}\n{yaml}"));
         capture_logs();
         let drain = Drain::default();

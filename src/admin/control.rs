@@ -1,0 +1,320 @@
+//! Calls that look into engines or change their state, fanned out to the engines they are for.
+//!
+//! Each engine hears a call once, all at the same time, and the answer tells what every one of
+//! them said. On the admin port only: clients must not put an engine to sleep.
+//!
+//! vLLM routes left out on purpose: `/collective_rpc` and those of weight transfer, which belong
+//! to one trainer and its engine; `/scale_elastic_ep` and `/fault_tolerance`, by which an engine
+//! and its own supervisor talk.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::BytesMut;
+use futures::future::join_all;
+use http::header::{AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, EXPECT, HOST, HeaderName, ORIGIN};
+use http::{HeaderMap, Method};
+use pingora_core::protocols::http::ServerSession;
+use serde_json::value::{RawValue, to_raw_value};
+use tokio::time::timeout;
+
+use super::addressees::Addressees;
+use super::{Answer, JSON};
+use crate::api_error::ApiError;
+use crate::config::{Secret, Settings};
+use crate::engines::{AskError, Asker, Catalog, Engine, EngineId, Fleet, Question};
+
+/// How long one engine may take: to fall asleep, to wake up, or to fetch an adapter.
+pub const LIMIT: Duration = Duration::from_secs(120);
+
+/// The largest body of a call, in bytes.
+pub const MAX_BODY: usize = 1024 * 1024;
+
+/// How long the body of a call may take to arrive.
+const UPLOAD_LIMIT: Duration = Duration::from_secs(10);
+
+/// A control route of vLLM.
+#[derive(Debug)]
+pub struct Call {
+    /// Its method.
+    pub method: Method,
+    /// Its path, on engines and here.
+    pub path: &'static str,
+    /// What the router has to take note of once it is done.
+    pub effect: Effect,
+}
+
+/// What a call changes of that which the router knows of an engine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// Nothing.
+    None,
+    /// The models it serves.
+    Models,
+    /// What it has cached of prompts: that is gone.
+    Cache,
+}
+
+const fn read(path: &'static str) -> Call {
+    Call {
+        method: Method::GET,
+        path,
+        effect: Effect::None,
+    }
+}
+
+const fn change(path: &'static str) -> Call {
+    Call {
+        method: Method::POST,
+        path,
+        effect: Effect::None,
+    }
+}
+
+const fn change_models(path: &'static str) -> Call {
+    Call {
+        method: Method::POST,
+        path,
+        effect: Effect::Models,
+    }
+}
+
+const fn clear_cache(path: &'static str) -> Call {
+    Call {
+        method: Method::POST,
+        path,
+        effect: Effect::Cache,
+    }
+}
+
+/// All of them.
+pub const CALLS: &[Call] = &[
+    clear_cache("/sleep"),
+    change("/wake_up"),
+    clear_cache("/release_kv_cache_memory"),
+    read("/is_sleeping"),
+    change_models("/v1/load_lora_adapter"),
+    change_models("/v1/unload_lora_adapter"),
+    clear_cache("/reset_prefix_cache"),
+    change("/reset_mm_cache"),
+    change("/reset_encoder_cache"),
+    change("/pause"),
+    change("/resume"),
+    read("/is_paused"),
+    change("/abort_requests"),
+    change("/inference/v1/abort_requests"),
+    change("/start_profile"),
+    change("/stop_profile"),
+    read("/load"),
+    read("/server_info"),
+    read("/kv_event_sources"),
+];
+
+/// Tells engines what to do.
+#[derive(Debug)]
+pub struct Control {
+    fleet: Arc<Fleet>,
+    catalog: Arc<Catalog>,
+    asker: Asker,
+    /// The `Authorization` of the router itself.
+    authorization: Option<String>,
+    /// Engines whose models are not configured.
+    silent: HashSet<EngineId>,
+}
+
+/// A call as it is to reach every engine.
+struct Told<'a> {
+    call: &'a Call,
+    target: String,
+    authorization: Option<Vec<u8>>,
+    content_type: Option<Vec<u8>>,
+    body: BytesMut,
+}
+
+/// What one engine said, as it is shown.
+#[derive(serde::Serialize)]
+#[serde(untagged)]
+enum Said<'a> {
+    Answer {
+        engine: &'a str,
+        status: u16,
+        body: Box<RawValue>,
+    },
+    Failure {
+        engine: &'a str,
+        error: String,
+    },
+}
+
+#[derive(serde::Serialize)]
+struct All<'a> {
+    engines: Vec<Said<'a>>,
+}
+
+impl Control {
+    /// The control of `fleet` under these settings.
+    pub fn new(settings: &Settings, fleet: &Arc<Fleet>, catalog: &Arc<Catalog>) -> Self {
+        let engines = fleet.engines().iter().zip(&settings.engines);
+        let silent = engines.filter(|(_, spec)| spec.models.is_empty());
+        let key = settings.engine_api_key.as_ref().map(Secret::expose);
+        Self {
+            silent: silent.map(|(engine, _)| engine.id()).collect(),
+            fleet: Arc::clone(fleet),
+            catalog: Arc::clone(catalog),
+            asker: Asker::new(LIMIT),
+            authorization: key.map(|key| format!("Bearer {key}")),
+        }
+    }
+
+    /// Passes a call on to the engines its query names, and tells what they said: 200 if all of
+    /// them did as they were told, else 502.
+    ///
+    /// # Errors
+    /// The call goes to nobody, and why.
+    pub(super) async fn answer(
+        &self,
+        call: &Call,
+        session: &mut ServerSession,
+    ) -> Result<Answer, ApiError> {
+        let request = session.req_header();
+        if comes_from_a_page(&request.headers) {
+            return Err(ApiError::foreign_origin());
+        }
+        if request.method != call.method {
+            let allow = if call.method == Method::GET {
+                "GET"
+            } else {
+                "POST"
+            };
+            return Err(ApiError::method_not_allowed(request.method.as_str(), allow));
+        }
+        let query = request.uri.query().unwrap_or_default();
+        let Addressees { engines, query } = Addressees::read(&self.fleet, query)?;
+        let field = |name: HeaderName| Some(request.headers.get(name)?.as_bytes().to_vec());
+        let own = || Some(self.authorization.as_ref()?.clone().into_bytes());
+        let told = Told {
+            call,
+            target: match query.as_str() {
+                "" => call.path.to_owned(),
+                query => format!("{}?{query}", call.path),
+            },
+            authorization: own().or_else(|| field(AUTHORIZATION)),
+            content_type: field(CONTENT_TYPE),
+            body: read_body(session).await?,
+        };
+        let answers = join_all(engines.iter().map(|engine| self.tell(engine, &told))).await;
+        match call.effect {
+            Effect::None => {}
+            Effect::Models => self.learn(&engines).await,
+            Effect::Cache => engines
+                .iter()
+                .zip(&answers)
+                .filter(|(_, answer)| matches!(answer, Ok((200..300, _))))
+                .for_each(|(engine, _)| engine.restarted()),
+        }
+        let done = answers
+            .iter()
+            .all(|answer| matches!(answer, Ok((200..300, _))));
+        let answers = engines.iter().zip(answers);
+        let said: Result<Vec<_>, _> = answers
+            .map(|(engine, answer)| shown(engine.label(), answer))
+            .collect();
+        let body = said.and_then(|engines| serde_json::to_vec(&All { engines }));
+        let status = if done { 200 } else { 502 };
+        Ok((status, JSON, body.map_err(|_| ApiError::internal())?))
+    }
+
+    async fn tell(
+        &self,
+        engine: &Engine,
+        told: &Told<'_>,
+    ) -> Result<(u16, bytes::Bytes), AskError> {
+        let question = Question {
+            method: &told.call.method,
+            target: &told.target,
+            authorization: told.authorization.as_deref(),
+            content_type: told.content_type.as_deref(),
+            body: &told.body,
+        };
+        let answer = self.asker.send(engine, &question).await;
+        let (label, path) = (engine.label(), told.call.path);
+        match &answer {
+            Ok((status, _)) => log::info!("engine={label} control={path} status={status}"),
+            Err(error) => log::warn!("engine={label} control={path} error={error}"),
+        }
+        answer
+    }
+
+    /// Asks those whose models are not configured what they serve now, so that the next request
+    /// finds it.
+    async fn learn(&self, engines: &[Arc<Engine>]) {
+        let silent = engines.iter().filter(|e| self.silent.contains(&e.id()));
+        let silent: Vec<_> = silent.cloned().collect();
+        self.catalog.learn(&silent).await;
+        self.catalog.forget().await;
+    }
+}
+
+/// Whether a page of another site made a browser send this. The admin port asks for no key, so
+/// whoever can reach it may call, but a page that its operator happens to look at must not.
+fn comes_from_a_page(fields: &HeaderMap) -> bool {
+    let Some(origin) = fields.get(ORIGIN) else {
+        return false;
+    };
+    let origin = origin.to_str().ok();
+    let authority = origin.and_then(|origin| origin.split_once("://"));
+    let host = fields.get(HOST).and_then(|host| host.to_str().ok());
+    authority.map(|(_, authority)| authority) != host || host.is_none()
+}
+
+/// An engine's answer as it is shown: JSON as the engine wrote it, anything else as a string.
+fn shown(
+    engine: &str,
+    answer: Result<(u16, bytes::Bytes), AskError>,
+) -> serde_json::Result<Said<'_>> {
+    Ok(match answer {
+        Ok((status, body)) => Said::Answer {
+            engine,
+            status,
+            body: match serde_json::from_slice(&body) {
+                Ok(json) => json,
+                Err(_) => to_raw_value(&String::from_utf8_lossy(&body))?,
+            },
+        },
+        Err(error) => Said::Failure {
+            engine,
+            error: error.to_string(),
+        },
+    })
+}
+
+/// Reads the whole body, up to the limit.
+async fn read_body(session: &mut ServerSession) -> Result<BytesMut, ApiError> {
+    let fields = &session.req_header().headers;
+    let declared = fields.get(CONTENT_LENGTH).and_then(|n| n.to_str().ok());
+    let declared = declared.and_then(|n| n.parse::<usize>().ok());
+    if declared.is_some_and(|n| n > MAX_BODY) {
+        return Err(ApiError::request_too_large(MAX_BODY));
+    }
+    let broken = |_| ApiError::invalid_request("the request body is malformed");
+    if fields.contains_key(EXPECT) {
+        session.write_continue_response().await.map_err(broken)?;
+    }
+    let read = async {
+        let mut body = BytesMut::new();
+        while let Some(data) = session.read_request_body().await.map_err(broken)? {
+            body.extend_from_slice(&data);
+            if body.len() > MAX_BODY {
+                return Err(ApiError::request_too_large(MAX_BODY));
+            }
+        }
+        Ok(body)
+    };
+    match timeout(UPLOAD_LIMIT, read).await {
+        Ok(body) => body,
+        Err(_) => Err(ApiError::request_timeout(
+            "the request body did not arrive in time",
+        )),
+    }
+}

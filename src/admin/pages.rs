@@ -1,0 +1,56 @@
+//! What there is to see on the admin port.
+
+use serde_json::json;
+
+use super::{Admin, Answer, JSON};
+
+/// Every page.
+pub(super) const PATHS: [&str; 5] = ["/live", "/ready", "/metrics", "/engines", "/config"];
+
+/// The version of Prometheus' text format.
+const EXPOSITION: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+impl Admin {
+    pub(super) async fn get(&self, path: &str) -> Option<Answer> {
+        Some(match path {
+            "/live" => (200, JSON, br#"{"status":"live"}"#.to_vec()),
+            "/ready" => self.ready().await,
+            "/metrics" => (200, EXPOSITION, self.metrics.expose(self.fleet.engines())),
+            "/engines" => (200, JSON, self.engines()),
+            "/config" => (200, "application/yaml", self.config.clone().into_bytes()),
+            _ => return None,
+        })
+    }
+
+    async fn ready(&self) -> Answer {
+        let (status, word) = if *self.draining.borrow() {
+            (503, "draining")
+        } else if self.catalog.engines_up().await == 0 {
+            (503, "no engine is up")
+        } else {
+            (200, "ready")
+        };
+        (
+            status,
+            JSON,
+            json!({ "status": word }).to_string().into_bytes(),
+        )
+    }
+
+    fn engines(&self) -> Vec<u8> {
+        let engines = self.fleet.engines().iter().map(|engine| {
+            json!({
+                "engine": &**engine.label(),
+                "id": engine.name(),
+                "weight": engine.weight(),
+                "models": self.fleet.models_of(engine.id()),
+                "addresses": engine.addresses(),
+                "requests_in_flight": engine.in_flight(),
+                "load": engine.load(),
+            })
+        });
+        json!({ "engines": engines.collect::<Vec<_>>() })
+            .to_string()
+            .into_bytes()
+    }
+}
