@@ -125,6 +125,7 @@ impl Router {
             wanted: Wanted {
                 session: settings.routing.kind == Kind::Session,
                 session_key: settings.session_key.clone(),
+                prompt: settings.routing.kind == Kind::PrefixAware,
             },
             session_header: settings
                 .session_key

@@ -4,4 +4,5 @@ pub mod body;
 pub mod coding;
 pub mod form;
 pub mod json;
+mod prompt;
 pub mod route;

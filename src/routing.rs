@@ -101,7 +101,7 @@ pub struct Routing {
     pub prefix: PrefixLimits,
 }
 
-/// How far the loads of the engines of a pool may lie apart; both must be exceeded.
+/// How far an engine that has the prompt may be above the least busy one; both must be exceeded.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Balance {
     /// By so many requests.

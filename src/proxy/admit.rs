@@ -24,6 +24,7 @@ use crate::request::body::{Format, Reading, Renamed, Unroutable, codings};
 use crate::request::coding::CodingError;
 use crate::request::route::{Action, BodyKind, Found, ModelSource, RESPONSES, Route};
 use crate::retry::{Attempts, Resend};
+use crate::routing::Blocks;
 
 /// Why a request goes no further.
 enum Stop {
@@ -64,6 +65,7 @@ struct Target {
     /// The body to send, where it is not the client's.
     renamed: Option<Renamed>,
     session: Option<String>,
+    prompt: Option<Blocks>,
 }
 
 impl Target {
@@ -72,6 +74,7 @@ impl Target {
             pool,
             renamed: None,
             session: None,
+            prompt: None,
         }
     }
 }
@@ -143,6 +146,7 @@ impl Router {
             pool,
             renamed,
             session,
+            prompt,
         } = match model {
             ModelSource::Any => Target::of(Arc::clone(self.fleet.any())),
             ModelSource::Query => Target::of(self.pool_of_query(request.uri.query())?),
@@ -170,6 +174,7 @@ impl Router {
             pool,
             attempts: Attempts::new(self.retry.as_ref(), resend),
             session,
+            prompt,
             target: is_pinned.then(|| target_without_pin(request)).flatten(),
             length: declares.then_some(length),
             upgrade: route.body == BodyKind::WebSocket && request.headers.contains_key(UPGRADE),
@@ -212,11 +217,13 @@ impl Router {
         };
         let (pool, is_alias) = self.pool_of(model)?;
         let renamed = (is_alias || is_default).then(|| reading.renamed(body, pool.model()));
+        let prompt = reading.prompt();
         let pool = match reading.previous_response_id() {
             Some(id) if *ctx.route == *RESPONSES => self.pool_to_go_on(id, pool, fields).await,
             _ => pool,
         };
         Ok(Target {
+            prompt: prompt.map(|prompt| Blocks::of(pool.model(), prompt)),
             pool,
             renamed,
             session: reading.session().map(str::to_owned),

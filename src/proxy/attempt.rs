@@ -53,6 +53,7 @@ impl Router {
         if !fresh {
             let ask = Ask {
                 session: forward.session.as_deref(),
+                prompt: forward.prompt.as_ref(),
                 draw: rand::random(),
                 now: self.fleet.now(),
                 ..Ask::default()

@@ -1,5 +1,6 @@
 //! Connects to an engine, as long as the client waits for it.
 
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -53,6 +54,7 @@ impl EngineConnector {
         let addresses = self.engine.addresses_to_try();
         let deadline = Instant::now() + self.limit;
         let mut last = Error::new_up(ErrorType::ConnectNoRoute);
+        let mut refused = 0;
         for (nth, address) in addresses.iter().enumerate() {
             let left = deadline.saturating_duration_since(Instant::now());
             let share = left / u32::try_from(addresses.len() - nth).unwrap_or(1);
@@ -61,9 +63,17 @@ impl EngineConnector {
                     self.engine.connected(*address);
                     return Ok(self.wrapped(stream));
                 }
-                Ok(Err(cause)) => Error::because(ErrorType::ConnectError, "connecting", cause),
+                Ok(Err(cause)) => {
+                    refused += usize::from(cause.kind() == io::ErrorKind::ConnectionRefused);
+                    Error::because(ErrorType::ConnectError, "connecting", cause)
+                }
                 Err(_) => Error::new_up(ErrorType::ConnectTimedout),
             };
+        }
+        if refused > 0 && refused == addresses.len() {
+            // Nobody listens, so its process is gone, and with it what it had cached. This is said
+            // of every refusal: the request that was refused was just taken note of, too.
+            self.engine.restarted();
         }
         Err(last)
     }

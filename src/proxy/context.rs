@@ -12,6 +12,7 @@ use crate::edge::Exchange;
 use crate::engines::{Engine, Placed, Pool};
 use crate::metrics::RequestInFlight;
 use crate::retry::{Attempts, Failure, RetryReason, StopReason};
+use crate::routing::Blocks;
 
 use super::first_event::FirstEvent;
 use super::response_id::ResponseId;
@@ -40,6 +41,8 @@ pub(super) struct Forward {
     pub(super) attempts: Attempts,
     /// The session it belongs to, where the routing logic asks for that.
     pub(super) session: Option<String>,
+    /// Its prompt, likewise.
+    pub(super) prompt: Option<Blocks>,
     /// The path and query to ask for, where they are not the client's.
     pub(super) target: Option<String>,
     /// The body's length; `None` where the request has no body to declare.

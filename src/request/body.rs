@@ -125,6 +125,14 @@ impl Reading {
         }
     }
 
+    /// The prompt as routing compares it, where that was wanted and there is one.
+    pub fn prompt(&self) -> Option<&[u8]> {
+        match &self.names {
+            Names::Json(fields) => fields.prompt(),
+            Names::Form(_) => None,
+        }
+    }
+
     /// Whether the answer is asked for as a stream.
     pub fn stream(&self) -> bool {
         matches!(&self.names, Names::Json(fields) if fields.stream())

@@ -11,6 +11,8 @@ use bytes::{Bytes, BytesMut};
 use serde::de::{Deserializer, Error as _, IgnoredAny, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
+use super::prompt::Sources;
+
 /// Engines skip a byte order mark before the body, so it is no reason to refuse one.
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
@@ -35,6 +37,8 @@ pub struct Wanted {
     pub session: bool,
     /// The top-level field that names it, before those of the `OpenAI` API.
     pub session_key: Option<String>,
+    /// The prompt.
+    pub prompt: bool,
 }
 
 /// Fields of the `OpenAI` API that tell one user or conversation from another, best first.
@@ -49,6 +53,7 @@ pub struct Fields {
     empty: bool,
     stream: bool,
     session: Option<String>,
+    prompt: Option<Vec<u8>>,
     previous_response_id: Option<String>,
 }
 
@@ -62,7 +67,11 @@ impl Fields {
         let not_an_object = |error: serde_json::Error| BodyError::NotAnObject(error.to_string());
         let mut parser = serde_json::Deserializer::from_slice(text);
         let raw = parser
-            .deserialize_map(TopLevel(wanted))
+            .deserialize_map(TopLevel {
+                wanted,
+                // Engines refuse anything else, and say so better than we could.
+                prompt: wanted.prompt && std::str::from_utf8(text).is_ok(),
+            })
             .map_err(not_an_object)?;
         parser.end().map_err(not_an_object)?;
         let model = match raw.model {
@@ -81,6 +90,7 @@ impl Fields {
             empty: !raw.filled,
             session: raw.sessions.iter().flatten().find_map(|raw| session(raw)),
             stream: raw.stream.is_some_and(|raw| raw.get() == "true"),
+            prompt: raw.prompt.text(),
             previous_response_id: raw
                 .previous_response_id
                 .and_then(|raw| serde_json::from_str(raw.get()).ok()),
@@ -106,6 +116,11 @@ impl Fields {
     /// The session the request belongs to, if that was wanted and it says so.
     pub fn session(&self) -> Option<&str> {
         self.session.as_deref()
+    }
+
+    /// The prompt as routing compares it, if that was wanted and there is one.
+    pub fn prompt(&self) -> Option<&[u8]> {
+        self.prompt.as_deref()
     }
 
     /// The response this one goes on from, where it is a string: only the engine that made that
@@ -152,17 +167,21 @@ struct Raw<'a> {
     previous_response_id: Option<&'a RawValue>,
     /// The field of the configuration, and those of the API.
     sessions: [Option<&'a RawValue>; 1 + SESSION_FIELDS.len()],
+    prompt: Sources<'a>,
 }
 
-struct TopLevel<'w>(&'w Wanted);
+struct TopLevel<'w> {
+    wanted: &'w Wanted,
+    prompt: bool,
+}
 
 impl TopLevel<'_> {
     /// Where a field stands among those that name a session.
     fn session_rank(&self, key: &str) -> Option<usize> {
-        if !self.0.session {
+        if !self.wanted.session {
             return None;
         }
-        if self.0.session_key.as_deref() == Some(key) {
+        if self.wanted.session_key.as_deref() == Some(key) {
             return Some(0);
         }
         let rank = SESSION_FIELDS.iter().position(|field| *field == key)?;
@@ -179,9 +198,9 @@ impl<'de> Visitor<'de> for TopLevel<'_> {
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Raw<'de>, A::Error> {
         let mut raw = Raw::default();
-        while let Some(Key(key)) = map.next_key::<Key<'de>>()? {
+        while let Some(Text(key)) = map.next_key()? {
             raw.filled = true;
-            let slot = match &*key {
+            let field = match &*key {
                 "model" => Some(&mut raw.model),
                 "stream" => Some(&mut raw.stream),
                 "previous_response_id" => Some(&mut raw.previous_response_id),
@@ -189,49 +208,51 @@ impl<'de> Visitor<'de> for TopLevel<'_> {
             };
             let rank = self.session_rank(&key);
             let session = rank.and_then(|rank| raw.sessions.get_mut(rank));
-            match (slot, session) {
-                (None, None) => {
-                    map.next_value::<IgnoredAny>()?;
-                }
-                (slot, session) => {
-                    let value = map.next_value()?;
-                    for slot in [slot, session].into_iter().flatten() {
-                        *slot = Some(value);
-                    }
-                }
+            let prompt = self.prompt.then(|| raw.prompt.slot(&key)).flatten();
+            let slots = [field, session, prompt];
+            if slots.iter().all(Option::is_none) {
+                map.next_value::<IgnoredAny>()?;
+                continue;
+            }
+            let value = map.next_value()?;
+            for slot in slots.into_iter().flatten() {
+                *slot = Some(value);
             }
         }
         Ok(raw)
     }
 }
 
-/// A key, borrowed where it has no escapes.
-struct Key<'a>(Cow<'a, str>);
+/// A string, borrowed where it has no escapes.
+pub(super) struct Text<'a>(pub(super) Cow<'a, str>);
 
-impl<'de> serde::Deserialize<'de> for Key<'de> {
+impl<'de> serde::Deserialize<'de> for Text<'de> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct KeyVisitor;
-        impl<'de> Visitor<'de> for KeyVisitor {
-            type Value = Key<'de>;
+        struct TextVisitor;
+        impl<'de> Visitor<'de> for TextVisitor {
+            type Value = Text<'de>;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a key")
+                f.write_str("a string")
             }
 
-            fn visit_borrowed_str<E: serde::de::Error>(self, key: &'de str) -> Result<Key<'de>, E> {
-                Ok(Key(Cow::Borrowed(key)))
+            fn visit_borrowed_str<E: serde::de::Error>(
+                self,
+                text: &'de str,
+            ) -> Result<Text<'de>, E> {
+                Ok(Text(Cow::Borrowed(text)))
             }
 
-            fn visit_str<E: serde::de::Error>(self, key: &str) -> Result<Key<'de>, E> {
-                Ok(Key(Cow::Owned(key.to_owned())))
+            fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Text<'de>, E> {
+                Ok(Text(Cow::Owned(text.to_owned())))
             }
 
-            fn visit_bytes<E: serde::de::Error>(self, _: &[u8]) -> Result<Key<'de>, E> {
-                Err(E::custom("a key is not valid UTF-8"))
+            fn visit_bytes<E: serde::de::Error>(self, _: &[u8]) -> Result<Text<'de>, E> {
+                Err(E::custom("a string is not valid UTF-8"))
             }
         }
         deserializer
-            .deserialize_str(KeyVisitor)
+            .deserialize_str(TextVisitor)
             .map_err(D::Error::custom)
     }
 }

@@ -41,6 +41,7 @@ mod overload;
 mod paths;
 mod pins;
 mod pool;
+mod prefix_aware;
 mod quota;
 mod realtime;
 mod request_body;

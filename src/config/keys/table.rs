@@ -69,9 +69,9 @@ table! {
     PREFIX_MIN_MATCH_LENGTH: "prefix_min_match_length", Anywhere, Whole(0, 1 << 30), "0", Routing,
         "shortest known beginning of a prompt that prefixaware goes by, in bytes";
     BALANCE_ABS_THRESHOLD: "balance_abs_threshold", Anywhere, Whole(0, 1_000_000), "64", Routing,
-        "how far the loads of two engines may lie apart before prefixaware looks at load alone, in requests";
+        "how far an engine that has the prompt may be above the least busy one before prefixaware looks at load alone, in requests";
     BALANCE_REL_THRESHOLD: "balance_rel_threshold", Anywhere, Number, "1.5", Routing,
-        "how many times the least load the greatest may be, likewise; at least 1, and both must be exceeded";
+        "how many times the least load its load may be, likewise; at least 1, and both must be exceeded";
     PREFIX_INDEX_BYTES: "prefix_index_bytes", Anywhere, Whole(1 << 16, 1 << 40), "67108864", Routing,
         "most memory for what prefixaware knows of the engines' caches, in bytes";
     PREFIX_TTL_MS: "prefix_ttl_ms", Anywhere, Millis(1, DAY_MS), "1800000", Routing,

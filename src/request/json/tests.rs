@@ -150,6 +150,7 @@ fn session_of(body: &str) -> Option<String> {
     let wanted = Wanted {
         session: true,
         session_key: Some("conversation".to_owned()),
+        ..Wanted::default()
     };
     let fields = Fields::read(body.as_bytes(), &wanted).unwrap();
     fields.session().map(str::to_owned)
