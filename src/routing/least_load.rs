@@ -3,6 +3,10 @@
 use super::{Ask, Candidates, best_of};
 use crate::retry::Standing;
 
+/// How often two engines are drawn before all are looked at. Most are eligible as a rule, and among
+/// many a draw is far quicker.
+const DRAWS: usize = 8;
+
 /// Draws two engines and picks the one with less load.
 ///
 /// Two random choices come close to the best engine at the cost of looking at two, and do not send
@@ -14,14 +18,18 @@ impl LeastLoad {
     /// The place of the less busy one of two engines of the best standing.
     pub fn pick(&self, ask: &Ask<'_>, among: &dyn Candidates) -> Option<usize> {
         let count = among.count();
-        let (one, other) = two_of(count, ask.draw)?;
         let eligible = |place| among.standing(place) == Standing::Eligible;
-        if eligible(one) && eligible(other) {
-            return Some(less_busy(one, other, among));
+        let mut draw = ask.draw;
+        for _ in 0..DRAWS {
+            let (one, other) = two_of(count, draw)?;
+            if eligible(one) && eligible(other) {
+                return Some(less_busy(one, other, among));
+            }
+            draw = next(draw);
         }
         let best = best_of(among)?;
         let equals = || (0..count).filter(|place| among.standing(*place) == best);
-        let (one, other) = two_of(equals().count(), ask.draw)?;
+        let (one, other) = two_of(equals().count(), draw)?;
         let (one, other) = (equals().nth(one)?, equals().nth(other)?);
         Some(less_busy(one, other, among))
     }
@@ -33,6 +41,14 @@ fn less_busy(one: usize, other: usize, among: &dyn Candidates) -> usize {
     } else {
         one
     }
+}
+
+/// Another draw from one: a step of `SplitMix64`.
+fn next(draw: u64) -> u64 {
+    let draw = draw.wrapping_add(0x9E37_79B9_7F4A_7C15);
+    let draw = (draw ^ (draw >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    let draw = (draw ^ (draw >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    draw ^ (draw >> 31)
 }
 
 /// Two different numbers below `count`, or the same where there is only one; `None` below 0.
@@ -94,6 +110,20 @@ mod tests {
             assert!((900..1100).contains(&hits), "{place}: {hits}");
         }
         assert!(!picks.contains(&1));
+    }
+
+    #[test]
+    fn engines_of_the_best_standing_share_evenly_however_few_they_are() {
+        for excluded in [1, 5, 8] {
+            let mut standings = [Eligible; 10];
+            standings[..excluded].fill(Excluded);
+            let picks = picks(&Mocks::standing(&standings), 6000);
+            let share = 6000 / (10 - excluded);
+            for place in excluded..10 {
+                let hits = picks.iter().filter(|hit| **hit == place).count();
+                assert!(hits.abs_diff(share) < share / 5, "{place}: {hits}");
+            }
+        }
     }
 
     #[test]

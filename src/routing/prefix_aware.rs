@@ -1,6 +1,5 @@
 //! The engine that has the beginning of the prompt.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::prefix_index::Holder;
@@ -28,7 +27,9 @@ pub struct PrefixAware {
     index: Arc<PrefixIndex>,
     balance: Balance,
     least_match: usize,
-    places: HashMap<EngineId, usize>,
+    /// The place of each engine, by the number of its id; looked up for every engine that has
+    /// seen a block, so it must be quick.
+    places: Box<[Option<u32>]>,
 }
 
 /// An engine that has seen a beginning of the prompt.
@@ -46,11 +47,7 @@ impl PrefixAware {
             index: Arc::clone(index),
             balance: routing.balance,
             least_match: routing.prefix.least_match.max(Blocks::BYTES),
-            places: members
-                .iter()
-                .enumerate()
-                .map(|(place, member)| (member.id, place))
-                .collect(),
+            places: places(members),
         }
     }
 
@@ -99,7 +96,7 @@ impl PrefixAware {
 
     /// Where the engine is that holds a block, if it is in the pool and in the same life still.
     fn place(&self, holder: &Holder, among: &dyn Candidates) -> Option<usize> {
-        let place = *self.places.get(&holder.engine)?;
+        let place = self.places.get(number(holder.engine)).copied()?? as usize;
         (among.incarnation(place) == holder.incarnation).then_some(place)
     }
 
@@ -115,6 +112,22 @@ impl PrefixAware {
                     among.standing(place) == Standing::Eligible && is_above(among.load(place))
                 }))
     }
+}
+
+/// Ids are numbered from 0 on, so that a table by number has few gaps.
+fn places(members: &[Member<'_>]) -> Box<[Option<u32>]> {
+    let count = members.iter().map(|member| number(member.id) + 1).max();
+    let mut places = vec![None; count.unwrap_or(0)];
+    for (place, member) in (0u32..).zip(members) {
+        if let Some(of) = places.get_mut(number(member.id)) {
+            *of = Some(place);
+        }
+    }
+    places.into()
+}
+
+fn number(engine: EngineId) -> usize {
+    usize::try_from(engine.number()).unwrap_or(usize::MAX)
 }
 
 /// What so many bytes in the cache are worth, in requests.

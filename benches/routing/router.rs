@@ -1,0 +1,94 @@
+//! The part of the router under test: its own fleet, pool and logic, as the proxy calls them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use vllm_pingora::config::{EngineSpec, Settings};
+use vllm_pingora::engines::{Engine, EngineId, Fleet, Lookup, Placed, Pool};
+use vllm_pingora::retry::{Attempts, RetryConfig, RetryValues};
+use vllm_pingora::routing::{Ask, Blocks, Kind, Routing};
+
+use super::blocks::{BlockId, spell};
+
+/// The model all engines serve.
+const MODEL: &str = "m";
+
+/// A fleet of engines that serve one model.
+#[derive(Debug)]
+pub struct Router {
+    fleet: Fleet,
+    pool: Arc<Pool>,
+    retries: RetryConfig,
+}
+
+impl Router {
+    /// A router with the default settings.
+    pub fn new(kind: Kind, engines: usize) -> Self {
+        let specs: Vec<_> = (0..engines)
+            .map(|engine| {
+                let url = format!("http://10.0.{}.{}:8000", engine / 250, engine % 250);
+                EngineSpec::new(url.parse().expect("a URL"), vec![MODEL.to_owned()])
+            })
+            .collect();
+        let fleet = Fleet::new(&specs, &BTreeMap::new(), by_default(kind));
+        let Lookup::Pool(pool, _) = fleet.find(MODEL) else {
+            unreachable!("every engine serves it");
+        };
+        Self {
+            fleet,
+            pool,
+            retries: RetryConfig::try_new(RetryValues::default()).expect("the defaults"),
+        }
+    }
+
+    /// The engines, which know their requests in flight.
+    pub fn engines(&self) -> &[Arc<Engine>] {
+        self.fleet.engines()
+    }
+
+    /// The engines' ids.
+    pub fn ids(&self) -> &[EngineId] {
+        self.pool.ids()
+    }
+
+    /// The retry policy.
+    pub fn retries(&self) -> &RetryConfig {
+        &self.retries
+    }
+
+    /// Chooses an engine.
+    pub fn place(&self, attempts: &Attempts, ask: &Ask<'_>) -> (&Arc<Engine>, Placed) {
+        self.pool
+            .place(attempts, ask)
+            .expect("nobody is excluded for good")
+    }
+}
+
+/// A logic with the default settings.
+pub fn by_default(kind: Kind) -> Routing {
+    let text = "engines: [{url: http://127.0.0.1:1}]";
+    let settings = Settings::from_yaml(text).expect("a configuration");
+    Routing {
+        kind,
+        ..settings.routing
+    }
+}
+
+/// What a logic is told of a prompt.
+#[derive(Debug)]
+pub struct Prompt(Option<Blocks>);
+
+impl Prompt {
+    /// What this logic asks for.
+    pub fn of(kind: Kind, prompt: &[BlockId]) -> Self {
+        Self((kind == Kind::PrefixAware).then(|| Blocks::of(MODEL, &spell(prompt))))
+    }
+
+    /// The ask for it, without the rest.
+    pub fn ask(&self) -> Ask<'_> {
+        Ask {
+            prompt: self.0.as_ref(),
+            ..Ask::default()
+        }
+    }
+}
