@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use vllm_pingora::config::{EngineSpec, Settings};
-use vllm_pingora::engines::{Engine, EngineId, Fleet, Lookup, Placed, Pool};
+use vllm_pingora::engines::{Engine, EngineId, Fleet, Lookup, Placed, Policy, Pool};
 use vllm_pingora::retry::{Attempts, RetryConfig, RetryValues};
 use vllm_pingora::routing::{Ask, Blocks, Kind, Routing};
 
@@ -30,7 +30,11 @@ impl Router {
                 EngineSpec::new(url.parse().expect("a URL"), vec![MODEL.to_owned()])
             })
             .collect();
-        let fleet = Fleet::new(&specs, &BTreeMap::new(), by_default(kind));
+        let policy = Policy {
+            routing: by_default(kind),
+            ..Policy::default()
+        };
+        let fleet = Fleet::new(&specs, &BTreeMap::new(), policy);
         let Lookup::Pool(pool, _) = fleet.find(MODEL) else {
             unreachable!("every engine serves it");
         };

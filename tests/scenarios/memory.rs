@@ -21,7 +21,16 @@ struct Process {
 impl Process {
     async fn start(engine: &ScriptedEngine) -> Self {
         let mut child = Command::new(env!("CARGO_BIN_EXE_vllm-pingora"))
-            .args(["--host", "127.0.0.1", "--port", "0", "--admin-port", "0"])
+            .args([
+                "--host",
+                "127.0.0.1",
+                "--port",
+                "0",
+                "--admin-port",
+                "0",
+                "--health-check-interval-ms",
+                "0",
+            ])
             .args([
                 "--threads",
                 "1",
