@@ -15,7 +15,7 @@ const BYTES_PER_REQUEST: f64 = 1024.0;
 /// busy that computing anew elsewhere comes cheaper.
 ///
 /// What an engine would cost is its load less what it need not compute, one request per
-/// [`BYTES_PER_REQUEST`]. The cheapest of those that have seen a beginning of the prompt and of
+/// `BYTES_PER_REQUEST`. The cheapest of those that have seen a beginning of the prompt and of
 /// the less busy one of two others is picked. So a conversation stays where it is, while a system
 /// prompt that all share draws new ones to an engine only until others are as cheap without it.
 ///
