@@ -35,8 +35,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use http::Version;
 use http::header::{HeaderName, HeaderValue, TRANSFER_ENCODING};
+use http::{HeaderMap, Version};
 use pingora_core::modules::http::HttpModules;
 use pingora_core::upstreams::peer::HttpPeer;
 use pingora_core::{Error, ErrorType, Result};
@@ -146,10 +146,10 @@ impl Router {
         u64::MAX - self.fresh.fetch_add(1, Ordering::Relaxed)
     }
 
-    fn credential(&self) -> Credential<'_> {
+    fn credential(&self, fields: &HeaderMap) -> Credential<'_> {
         match &self.engine_credential {
             Some(value) => Credential::Own(value),
-            None if self.api_keys.is_empty() => Credential::Clients,
+            None if self.clients_authorization(fields).is_some() => Credential::Clients,
             None => Credential::Nobodys,
         }
     }
@@ -205,6 +205,7 @@ impl ProxyHttp for Router {
         let Some(running) = &forward.running else {
             return Ok(());
         };
+        let credential = self.credential(&request.headers);
         headers::to_engine(
             request,
             &Forwarding {
@@ -213,7 +214,7 @@ impl ProxyHttp for Router {
                 client: ctx.exchange.client(),
                 length: forward.length,
                 decoded: forward.decoded,
-                credential: self.credential(),
+                credential,
                 target: forward.target.as_deref(),
             },
         )

@@ -289,6 +289,8 @@ impl Health {
     fn pause_begins(&mut self, limits: &HealthLimits, now: Duration, draw: f64) {
         self.pauses = self.pauses.saturating_add(1);
         self.until = now + self.pause(limits, draw);
+        // What passed before says nothing of how it is now.
+        self.probes_passed = 0;
         self.on_trial = false;
     }
 

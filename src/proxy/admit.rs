@@ -157,7 +157,7 @@ impl Router {
             ModelSource::Body => self.pool_of_body(request, ctx, body, Format::Json).await?,
             ModelSource::Form => self.pool_of_body(request, ctx, body, Format::Form).await?,
         };
-        let (pool, is_pinned) = pin(request, ctx.may_pin, pool)?;
+        let (pool, is_pinned) = pin(request, !route.is_extra, ctx.may_pin, pool)?;
         let header = self.session_header.as_ref();
         let header = header.and_then(|name| request.headers.get(name)?.to_str().ok());
         let session = header
@@ -175,7 +175,9 @@ impl Router {
             attempts: Attempts::new(self.retry.as_ref(), resend),
             session,
             prompt,
-            target: is_pinned.then(|| target_without_pin(request)).flatten(),
+            target: (is_pinned && !route.is_extra)
+                .then(|| target_without_pin(request))
+                .flatten(),
             length: declares.then_some(length),
             upgrade: route.body == BodyKind::WebSocket && request.headers.contains_key(UPGRADE),
             decoded: renamed.as_ref().is_some_and(|renamed| renamed.decoded),

@@ -2,7 +2,6 @@
 
 use bytes::Bytes;
 use http::HeaderValue;
-use http::header::AUTHORIZATION;
 use percent_encoding::percent_decode_str;
 use pingora_core::Result;
 use pingora_proxy::Session;
@@ -80,10 +79,7 @@ impl Router {
 
     async fn models(&self, session: &Session) -> std::sync::Arc<Vec<ModelEntry>> {
         let fields = &session.req_header().headers;
-        let clients = fields
-            .get(AUTHORIZATION)
-            .filter(|_| self.api_keys.is_empty())
-            .cloned();
+        let clients = self.clients_authorization(fields).cloned();
         self.catalog
             .models(clients.as_ref().map(HeaderValue::as_bytes))
             .await

@@ -13,14 +13,15 @@ use crate::engines::Pool;
 /// The parameter of the query that names an engine, as in the production-stack router.
 const PARAMETER: &str = "id";
 
-/// The pool of a request: `pool`, or the one engine of it that the client has chosen, and whether
+/// The pool of a request, which a query may name only where `by_query` says so: `pool`, or the one engine of it that the client has chosen, and whether
 /// it has.
 pub(super) fn pin(
     request: &RequestHeader,
+    by_query: bool,
     may_pin: bool,
     pool: Arc<Pool>,
 ) -> Result<(Arc<Pool>, bool), ApiError> {
-    let Some(name) = chosen(request)? else {
+    let Some(name) = chosen(request, by_query)? else {
         return Ok((pool, false));
     };
     if !may_pin {
@@ -35,7 +36,7 @@ pub(super) fn pin(
 }
 
 /// The engine a request names.
-fn chosen(request: &RequestHeader) -> Result<Option<Cow<'_, str>>, ApiError> {
+fn chosen(request: &RequestHeader, by_query: bool) -> Result<Option<Cow<'_, str>>, ApiError> {
     let mut fields = request.headers.get_all(&ENGINE).iter();
     let field = match (fields.next(), fields.next()) {
         (None, _) => None,
@@ -43,7 +44,7 @@ fn chosen(request: &RequestHeader) -> Result<Option<Cow<'_, str>>, ApiError> {
         (Some(_), Some(_)) => return Err(chosen_twice()),
     };
     let mut parameters = pairs(request.uri.query())
-        .filter(|(key, _)| *key == PARAMETER)
+        .filter(|(key, _)| by_query && *key == PARAMETER)
         .map(|(_, value)| percent_decode_str(value).decode_utf8_lossy());
     match (field, parameters.next(), parameters.next()) {
         (_, Some(_), Some(_)) => Err(chosen_twice()),
@@ -100,7 +101,7 @@ mod tests {
     fn the_header_or_the_query_names_the_engine() {
         let name = |target, engines| {
             let request = request(target, engines);
-            chosen(&request).map(|name| name.map(Cow::into_owned))
+            chosen(&request, true).map(|name| name.map(Cow::into_owned))
         };
         let a = Some("a".to_owned());
         assert_eq!(name("/v1/completions", &[]), Ok(None));
@@ -108,6 +109,7 @@ mod tests {
         assert_eq!(name("/v1/completions?x=1&id=%61", &[]), Ok(a.clone()));
         assert_eq!(name("/v1/completions", &["a"]), Ok(a.clone()));
         assert_eq!(name("/v1/completions?id=a", &["a"]), Ok(a));
+        assert_eq!(chosen(&request("/files?id=a&id=b", &[]), false), Ok(None));
         for (target, engines) in [
             ("/?id=a&id=a", &[][..]),
             ("/?id=a", &["b"]),

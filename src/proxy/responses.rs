@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use http::HeaderMap;
-use http::header::{AUTHORIZATION, CONTENT_ENCODING, HeaderValue};
+use http::header::{CONTENT_ENCODING, HeaderValue};
 use pingora_http::ResponseHeader;
 
 use super::Router;
@@ -56,9 +56,7 @@ impl Router {
         if let Some(engine) = self.responses.engine_of(id) {
             return Some(engine);
         }
-        let authorization = client
-            .get(AUTHORIZATION)
-            .filter(|_| self.api_keys.is_empty());
+        let authorization = self.clients_authorization(client);
         let authorization = authorization.map(HeaderValue::as_bytes);
         let engine = self.catalog.find_response(id, pool, authorization).await?;
         self.responses.remember(id, engine);

@@ -108,6 +108,8 @@ pub struct Route {
     pub body: BodyKind,
     /// What happens to requests on it.
     pub action: Action,
+    /// The configuration added it, so what its query means is not known here.
+    pub is_extra: bool,
 }
 
 impl Route {
@@ -153,6 +155,7 @@ impl From<&ExtraRoute> for Route {
                 model: extra.model,
                 resend: extra.resend,
             },
+            is_extra: true,
         }
     }
 }

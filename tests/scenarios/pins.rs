@@ -130,3 +130,39 @@ async fn requests_without_a_model_go_to_the_default_one() {
         assert_eq!(response.status, 400, "{body}");
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_key_that_lets_clients_choose_is_not_for_the_engines() {
+    let (a, b) = pair().await;
+    let edge = named("pin_api_keys: [special]", &a, &b).await;
+    let ask =
+        |key: &str| completion("/v1/completions").set("Authorization", &format!("Bearer {key}"));
+    for (key, seen) in [
+        ("special", None),
+        ("engines-own", Some("Bearer engines-own")),
+    ] {
+        edge.ask(&ask(key)).await;
+        edge.ask(&ask(key)).await;
+        for engine in [&a, &b] {
+            let last = engine.deliveries().pop().unwrap();
+            assert_eq!(last.headers.get("authorization"), seen, "{key}");
+        }
+        let list = Request::new("GET", "/v1/models").set("Authorization", &format!("Bearer {key}"));
+        edge.ask(&list).await;
+        let last = a.deliveries().pop().unwrap();
+        assert_eq!(
+            (last.path(), last.headers.get("authorization")),
+            ("/v1/models", seen)
+        );
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_query_of_an_added_route_is_its_own() {
+    let (a, b) = pair().await;
+    let settings = "extra_routes: [{method: GET, path: /v1/files, model: any, resend: always}]";
+    let edge = named(settings, &a, &b).await;
+    let response = edge.ask(&Request::new("GET", "/v1/files?id=file-1")).await;
+    assert_eq!(response.status, 200);
+    assert_eq!(a.deliveries()[0].target, "/v1/files?id=file-1");
+}

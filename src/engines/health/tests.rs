@@ -214,3 +214,14 @@ fn an_engine_that_says_nothing_but_500_is_picked_last_for_a_while() {
         "no need to warm up"
     );
 }
+
+#[test]
+fn probes_that_passed_before_do_not_let_an_engine_back_in() {
+    let mut health = Health::default();
+    for _ in 0..10 {
+        health.probed(&LIMITS, true, false, secs(0));
+    }
+    fail(&mut health, 3, secs(1));
+    assert!(!health.probed(&LIMITS, true, false, secs(2)), "one of two");
+    assert!(health.probed(&LIMITS, true, false, secs(3)));
+}

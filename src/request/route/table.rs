@@ -120,5 +120,6 @@ pub(super) fn built_in() -> impl Iterator<Item = Route> {
         path: (*path).into(),
         body: *body,
         action: *action,
+        is_extra: false,
     })
 }

@@ -9,6 +9,7 @@ fn routes() -> Routes {
             model: ModelSource::Any,
             resend: Resend::ConnectOnly,
         },
+        is_extra: true,
     }])
 }
 
