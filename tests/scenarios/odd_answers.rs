@@ -320,13 +320,14 @@ async fn leave_given_to_a_client_does_not_stand_in_the_way_of_another_attempt() 
 
 // Answers that do not wait for the request
 
-/// More than the sockets on the way hold.
+/// More than the sockets on the way hold. While so much is on its way, a busy machine looks idle at
+/// times, and a paused clock would run on to the next timeout; so these scenarios run in real time.
 fn large() -> Request {
     let body = format!(r#"{{"model":"m","prompt":"{}"}}"#, "x".repeat(16 << 20));
     post("/v1/chat/completions").body(body)
 }
 
-#[tokio::test(start_paused = true)]
+#[tokio::test]
 async fn an_answer_that_comes_before_the_upload_has_ended_is_the_answer_and_leaks_into_none() {
     for settings in ["", RETRIES] {
         let early = status(400).body("early").answer_before_body();
@@ -355,7 +356,7 @@ async fn an_answer_that_comes_before_the_upload_has_ended_is_the_answer_and_leak
     }
 }
 
-#[tokio::test(start_paused = true)]
+#[tokio::test]
 async fn a_503_that_comes_before_the_upload_has_ended_is_asked_again_with_the_whole_body() {
     let early = status(503).body("early").answer_before_body();
     let early = early.read_body_slowly(4096, secs(1));
@@ -370,7 +371,7 @@ async fn a_503_that_comes_before_the_upload_has_ended_is_asked_again_with_the_wh
     engine.assert_clean();
 }
 
-#[tokio::test(start_paused = true)]
+#[tokio::test]
 async fn an_answer_that_comes_before_the_upload_has_ended_is_not_kept_waiting_by_it() {
     for settings in ["", RETRIES] {
         let early = status(400).body("early").answer_before_body();
@@ -379,6 +380,7 @@ async fn an_answer_that_comes_before_the_upload_has_ended_is_not_kept_waiting_by
         let edge = edge(settings).engines([&engine]).start().await;
         let response = edge.ask(&large()).await;
         assert_eq!((response.status, response.text()), (400, "early"));
-        assert!(response.waited() < secs(1), "{:?}", response.waited());
+        // The engine would take an hour to read it all.
+        assert!(response.waited() < secs(60), "{:?}", response.waited());
     }
 }

@@ -149,9 +149,9 @@ async fn a_key_that_lets_clients_choose_is_not_for_the_engines() {
         }
         let list = Request::new("GET", "/v1/models").set("Authorization", &format!("Bearer {key}"));
         edge.ask(&list).await;
-        let last = a.deliveries().pop().unwrap();
+        let asked = a.deliveries().pop().unwrap();
         assert_eq!(
-            (last.path(), last.headers.get("authorization")),
+            (asked.path(), asked.headers.get("authorization")),
             ("/v1/models", seen)
         );
     }
