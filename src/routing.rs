@@ -200,13 +200,22 @@ impl Logic {
 
     /// The place of the engine for the next attempt; `None` where all are excluded.
     pub fn pick(&self, ask: &Ask<'_>, among: &dyn Candidates) -> Option<usize> {
-        match self {
+        let picked = match self {
             Self::RoundRobin(logic) => logic.pick(ask, among),
             Self::LeastLoad(logic) => logic.pick(ask, among),
             Self::Session(logic) => logic.pick(ask, among),
             Self::PrefixAware(logic) => logic.pick(ask, among),
-        }
+        };
+        // An engine that falls ill or gets well between two looks at it must not leave nobody.
+        picked.or_else(|| first_of_best(among))
     }
+}
+
+/// The first engine of the best standing.
+fn first_of_best(among: &dyn Candidates) -> Option<usize> {
+    let standings = (0..among.count()).map(|place| (among.standing(place), place));
+    let (standing, place) = standings.min()?;
+    (standing != Standing::Excluded).then_some(place)
 }
 
 /// The best standing any engine has.
@@ -223,3 +232,6 @@ fn best_of(among: &dyn Candidates) -> Option<Standing> {
 
 #[cfg(test)]
 mod mock;
+
+#[cfg(test)]
+mod tests;

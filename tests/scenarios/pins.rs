@@ -124,6 +124,9 @@ async fn requests_without_a_model_go_to_the_default_one() {
     assert_eq!(edge.ask(&upload).await.text(), "b");
     let model = "--X\r\nContent-Disposition: form-data; name=\"model\"\r\n\r\nn\r\n";
     assert_eq!(b.deliveries()[1].text(), format!("{model}{form}"));
+    let talk = Request::new("GET", "/v1/realtime").header("Upgrade", "websocket");
+    edge.ask(&talk).await;
+    assert_eq!(b.deliveries()[2].path(), "/v1/realtime");
     // Nonsense is not made sense of.
     for body in ["", "[]", r#"{"model":5}"#, r#"{"model":null}"#, "{"] {
         let response = edge.ask(&post("/v1/completions").body(body)).await;
