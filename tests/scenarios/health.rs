@@ -209,6 +209,29 @@ async fn an_engine_that_says_nothing_but_500_is_picked_last_for_a_while() {
 
 #[tokio::test(start_paused = true)]
 async fn with_most_engines_out_health_is_ignored() {
+    for (most_out, tries) in [("0.5", 20.0), ("1", 3.0)] {
+        let [a, b] = [
+            ScriptedEngine::refusing().await,
+            ScriptedEngine::refusing().await,
+        ];
+        let sound = ScriptedEngine::start(ok("sound")).await;
+        let settings = format!("{RETRIES}{HEALTH}most_engines_out: {most_out}\n");
+        let edge = edge(&settings).engines([&a, &b, &sound]).start().await;
+        for _ in 0..60 {
+            assert_eq!(edge.ask(&req_n()).await.text(), "sound");
+        }
+        edge.wait_until_idle().await;
+        // Two of three are out; each is asked in its turn, or not at all.
+        for engine in [&a, &b] {
+            let made = edge.attempts_on(engine);
+            assert!((made >= 20.0) == (tries >= 20.0), "{most_out}: {made}");
+            assert!(made >= tries, "{most_out}: {made}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn with_all_engines_out_they_are_asked_all_the_same() {
     let [a, b] = [
         ScriptedEngine::refusing().await,
         ScriptedEngine::refusing().await,
@@ -217,7 +240,7 @@ async fn with_most_engines_out_health_is_ignored() {
     for _ in 0..10 {
         assert_eq!(edge.ask(&req_n()).await.status, 502);
     }
-    // Both are out, and asked all the same; the one that comes back is the only one from then on.
+    // The one that comes back is the only one from then on.
     a.listen_with(ok("a")).await;
     for _ in 0..4 {
         assert_eq!(edge.ask(&req_n()).await.text(), "a");
