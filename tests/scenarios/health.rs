@@ -261,15 +261,16 @@ async fn an_engine_that_comes_back_gets_its_share_little_by_little() {
     }
     late.listen_with(ok("late")).await;
     tokio::time::sleep(secs(9)).await;
-    let share = async || {
+    let share = async |requests: usize| {
         let before = late.seen();
-        for _ in 0..300 {
+        for _ in 0..requests {
             edge.ask(&req_n()).await;
         }
         late.seen() - before
     };
-    let cold = share().await;
-    assert!((5..35).contains(&cold), "a tenth of a third: {cold}");
+    // So many that chance has no say.
+    let cold = share(900).await;
+    assert!((8..80).contains(&cold), "a tenth of a third: {cold}");
     tokio::time::sleep(secs(100)).await;
-    assert_eq!(share().await, 100);
+    assert_eq!(share(300).await, 100);
 }
