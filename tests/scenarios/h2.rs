@@ -208,7 +208,7 @@ async fn h2_streams_pass_each_event_at_once() {
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn c11_h2_bodies_of_every_size_are_the_same_on_every_attempt() {
     for size in [0, 1, 65_535, 65_537, 70_000, 1 << 20] {
         for declared in [true, false] {
@@ -430,7 +430,7 @@ async fn c21_a_connection_that_ends_takes_all_its_streams_along() {
     assert_eq!(edge.requests("cut"), 0.0);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn c18_an_h2_upload_that_is_reset_reaches_no_engine() {
     let engine = ScriptedEngine::start(ok("good")).await;
     let edge = edge(&h2_and_retries()).engines([&engine]).start().await;

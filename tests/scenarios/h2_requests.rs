@@ -137,7 +137,7 @@ async fn c35_over_h2_the_key_is_checked_and_replaced_as_ever() {
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn c38_over_h2_a_refused_stream_leaves_the_others_alone() {
     let settings = format!("api_keys: [{KEY}]\nmax_request_body_bytes: 100000\n");
     let (engine, edge) = served_with(&settings).await;

@@ -120,7 +120,7 @@ async fn c25_a_large_body_is_sent_whole_on_the_fresh_connection() {
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_body_of_a_megabyte_gets_a_connection_of_its_own() {
     let body = format!(r#"{{"model":"m","prompt":"{}"}}"#, "x".repeat(1 << 20));
     let request = post("/v1/chat/completions").body(&body);
