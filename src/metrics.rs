@@ -13,7 +13,11 @@ use prometheus::{
 };
 
 use crate::engines::{Condition, Engine};
+use crate::record::{Observer, Record};
 use names::Name;
+
+/// The model of requests that were not routed by one.
+const UNKNOWN_MODEL: &str = "unknown";
 
 /// All series of one router.
 #[derive(Clone, Debug)]
@@ -30,23 +34,6 @@ pub struct Metrics {
     engine_changes: IntCounterVec,
     duration: HistogramVec,
     first_token: HistogramVec,
-}
-
-/// How a request ended, as it is counted.
-#[derive(Clone, Copy, Debug)]
-pub struct RequestEnd<'a> {
-    /// The route's path, or `other`.
-    pub route: &'a str,
-    /// The model by the name engines know, or `unknown`; never what a client made up.
-    pub model: &'a str,
-    /// One of the closed list of outcomes.
-    pub outcome: &'a str,
-    /// The status the client saw; `0` where it saw none.
-    pub status: u16,
-    /// From the head read to the last byte sent.
-    pub total: Duration,
-    /// From the head read to the first body byte sent.
-    pub first_byte: Option<Duration>,
 }
 
 impl Metrics {
@@ -97,22 +84,6 @@ impl Metrics {
         RequestInFlight(self.in_flight.clone())
     }
 
-    /// A request has ended.
-    pub fn request_ended(&self, end: &RequestEnd<'_>) {
-        let status = StatusText::new(end.status);
-        self.requests
-            .with_label_values(&[end.route, end.model, end.outcome, status.as_str()])
-            .inc();
-        self.duration
-            .with_label_values(&[end.route])
-            .observe(end.total.as_secs_f64());
-        if let Some(first_byte) = end.first_byte.filter(|_| (200..300).contains(&end.status)) {
-            self.first_token
-                .with_label_values(&[end.route])
-                .observe(first_byte.as_secs_f64());
-        }
-    }
-
     /// An attempt on `engine` has ended.
     pub fn attempt_ended(&self, engine: &str, outcome: &str) {
         self.attempts.with_label_values(&[engine, outcome]).inc();
@@ -155,6 +126,31 @@ impl Metrics {
             log::error!("metrics could not be encoded: {error}");
         }
         text
+    }
+}
+
+impl Observer for Metrics {
+    fn ended(&self, record: &Record<'_>) {
+        let status = StatusText::new(record.status);
+        let model = if record.model.is_empty() {
+            UNKNOWN_MODEL
+        } else {
+            record.model
+        };
+        self.requests
+            .with_label_values(&[record.route, model, record.outcome, status.as_str()])
+            .inc();
+        self.duration
+            .with_label_values(&[record.route])
+            .observe(record.total.as_secs_f64());
+        if let Some(first_byte) = record
+            .first_byte
+            .filter(|_| (200..300).contains(&record.status))
+        {
+            self.first_token
+                .with_label_values(&[record.route])
+                .observe(first_byte.as_secs_f64());
+        }
     }
 }
 
@@ -220,13 +216,23 @@ mod tests {
     fn every_listed_name_is_exposed_once_it_has_a_value() {
         let metrics = Metrics::new().unwrap();
         let _running = metrics.request_begun();
-        metrics.request_ended(&RequestEnd {
+        metrics.ended(&Record {
+            request_id: "r",
+            client: None,
+            method: "POST",
+            path: "/v1/completions",
             route: "/v1/completions",
             model: "m",
-            outcome: "answered",
+            stream: false,
             status: 200,
-            total: Duration::from_millis(3),
+            outcome: "answered",
+            reason: "answered",
+            attempts: &[],
+            backoff: Duration::ZERO,
             first_byte: Some(Duration::from_millis(2)),
+            total: Duration::from_millis(3),
+            bytes_in: 0,
+            bytes_out: 0,
         });
         metrics.attempt_ended("http://e", "answered");
         metrics.retried("503", Duration::from_millis(50));

@@ -43,12 +43,12 @@ use pingora_core::{Error, ErrorType, Result};
 use pingora_http::{RequestHeader, ResponseHeader};
 use pingora_proxy::{FailToProxy, ProxyHttp, ProxyWarnLogContext, Session};
 
-use crate::access_log;
 use crate::api_error::ApiError;
 use crate::config::{Secret, Settings};
 use crate::edge::Exchange;
 use crate::engines::{Catalog, Fleet, Responses};
 use crate::metrics::Metrics;
+use crate::record::{OTHER_ROUTE, Observers};
 use crate::request::json::Wanted;
 use crate::request::route::{Route, Routes};
 use crate::retry::{Outcome, RetryConfig};
@@ -63,9 +63,6 @@ use headers::{Credential, Forwarding};
 use translate::{Ended, Progress};
 use verdict::{ask_again, is_event_stream};
 
-/// The route label of requests that no route serves.
-const OTHER_ROUTE: &str = "other";
-
 /// Forwards requests to engines, and asks again where the policy says so.
 #[derive(Debug)]
 pub struct Router {
@@ -73,6 +70,7 @@ pub struct Router {
     catalog: Arc<Catalog>,
     responses: Responses,
     metrics: Metrics,
+    observers: Observers,
     routes: Routes,
     other_route: Arc<str>,
     retry: Option<RetryConfig>,
@@ -86,13 +84,12 @@ pub struct Router {
     max_body: usize,
     connect_timeout: Duration,
     engine_keepalive: Duration,
-    access_log: access_log::Format,
     /// Tells connections that must not come from the pool from all others.
     fresh: AtomicU64,
 }
 
 impl Router {
-    /// A router over `fleet`.
+    /// A router over `fleet`; `observers` are told how requests end.
     ///
     /// # Errors
     /// The engine key cannot be sent in a header.
@@ -101,6 +98,7 @@ impl Router {
         fleet: Arc<Fleet>,
         catalog: Arc<Catalog>,
         metrics: Metrics,
+        observers: Observers,
     ) -> Result<Self, http::header::InvalidHeaderValue> {
         let engine_credential = match &settings.engine_api_key {
             Some(key) => {
@@ -115,6 +113,7 @@ impl Router {
             catalog,
             responses: Responses::default(),
             metrics,
+            observers,
             routes: Routes::new(settings.extra_routes.iter().map(Route::from)),
             other_route: OTHER_ROUTE.into(),
             retry: settings.retry,
@@ -136,7 +135,6 @@ impl Router {
             max_body: settings.max_request_body_bytes,
             connect_timeout: settings.connect_timeout,
             engine_keepalive: settings.engine_keepalive,
-            access_log: settings.log_format.into(),
             fresh: AtomicU64::new(1),
         })
     }

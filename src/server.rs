@@ -14,12 +14,14 @@ use pingora_core::apps::http_app::HttpServer;
 use pingora_core::server::configuration::ServerConf;
 use pingora_core::server::{RunArgs, Server};
 
+use crate::access_log::AccessLog;
 use crate::admin::{Admin, Control};
 use crate::config::{Secret, Settings};
 use crate::edge::{Edge, EdgeOptions, Patience};
 use crate::engines::{Catalog, Fleet, Policy};
 use crate::metrics::Metrics;
 use crate::proxy::{Router, on_refusal};
+use crate::record::Observers;
 
 pub use drain::{Drain, Signals};
 pub use listener::Listener;
@@ -83,17 +85,22 @@ impl Parts {
             let metrics = metrics.clone();
             move |engine, condition| metrics.condition_changed(engine.label(), condition.label())
         });
+        let observers = Observers::new(vec![
+            Box::new(metrics.clone()),
+            Box::new(AccessLog(settings.log_format.into())),
+        ]);
         let router = Router::new(
             settings,
             Arc::clone(&fleet),
             Arc::clone(&catalog),
             metrics.clone(),
+            observers.clone(),
         )?;
         let proxy = pingora_proxy::http_proxy(&Arc::new(pingora_conf(settings)), router);
         let edge = Arc::new(Edge::new(
             proxy,
             edge_options(settings),
-            on_refusal(metrics.clone(), settings.log_format.into()),
+            on_refusal(observers),
         ));
         let upkeep = Upkeep::new(settings, &fleet, Arc::clone(&catalog));
         let admin = Admin {

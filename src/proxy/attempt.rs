@@ -68,6 +68,7 @@ impl Router {
                 engine: Arc::clone(engine),
                 _placed: placed,
                 started: Instant::now(),
+                retry: decided,
                 status: None,
                 told: false,
             });

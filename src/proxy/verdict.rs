@@ -89,13 +89,14 @@ impl Router {
     }
 
     pub(super) fn end_attempt(&self, ctx: &mut Context, label: &'static str) {
-        if let Some(record) = ctx
+        let received = ctx.exchange.received();
+        if let Some(attempt) = ctx
             .forward
             .as_mut()
-            .and_then(|forward| forward.end_attempt(label))
+            .and_then(|forward| forward.end_attempt(received, label))
         {
-            self.metrics.attempt_ended(&record.engine, record.outcome);
-            ctx.attempts.push(record);
+            self.metrics.attempt_ended(&attempt.engine, attempt.outcome);
+            ctx.attempts.push(attempt);
         }
     }
 }
