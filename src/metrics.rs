@@ -4,7 +4,7 @@
 
 pub mod names;
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use prometheus::{
@@ -12,7 +12,7 @@ use prometheus::{
     IntGaugeVec, Opts, Registry, TextEncoder,
 };
 
-use crate::engines::{Condition, Engine};
+use crate::engines::{Condition, Fleet};
 use crate::record::{Observer, Record};
 use names::Name;
 
@@ -34,6 +34,9 @@ pub struct Metrics {
     engine_changes: IntCounterVec,
     duration: HistogramVec,
     first_token: HistogramVec,
+    reloads: IntCounterVec,
+    last_reload: IntGauge,
+    exposing: Arc<Mutex<()>>,
 }
 
 impl Metrics {
@@ -70,8 +73,12 @@ impl Metrics {
             engine_changes: counters(&registry, &names::ENGINE_CHANGES)?,
             duration: histograms(&registry, &names::DURATION)?,
             first_token: histograms(&registry, &names::FIRST_TOKEN)?,
+            reloads: counters(&registry, &names::RELOADS)?,
+            last_reload: register(&registry, IntGauge::with_opts(opts(&names::LAST_RELOAD))?)?,
+            exposing: Arc::default(),
             registry,
         };
+        metrics.last_reload.set(1);
         let build = IntGaugeVec::new(opts(&names::BUILD_INFO), names::BUILD_INFO.labels)?;
         build.with_label_values(&[env!("CARGO_PKG_VERSION")]).set(1);
         register(&metrics.registry, build)?;
@@ -109,14 +116,28 @@ impl Metrics {
             .inc();
     }
 
-    /// Everything, in Prometheus' text format.
-    pub fn expose(&self, engines: &[Arc<Engine>]) -> Vec<u8> {
-        for engine in engines {
+    /// The configuration was read again, and adopted or not.
+    pub fn reloaded(&self, adopted: bool) {
+        let result = if adopted { "adopted" } else { "refused" };
+        self.reloads.with_label_values(&[result]).inc();
+        self.last_reload.set(i64::from(adopted));
+    }
+
+    /// Everything, in Prometheus' text format. Of engines there are those of `fleet`, and those
+    /// that have left it for as long as something runs on them.
+    pub fn expose(&self, fleet: &Fleet) -> Vec<u8> {
+        // Two at once would take each other's engines away.
+        let _one_at_a_time = self.exposing.lock().unwrap_or_else(PoisonError::into_inner);
+        self.engine_in_flight.reset();
+        self.engine_up.reset();
+        let leaving = fleet.leaving();
+        for engine in leaving.iter().chain(&*fleet.engines()) {
             let running = i64::try_from(engine.in_flight()).unwrap_or(i64::MAX);
+            // Two that follow each other at one place count as one.
             self.engine_in_flight
                 .with_label_values(&[engine.label()])
-                .set(running);
-            let is_up = engine.condition().0 == Condition::Up;
+                .add(running);
+            let is_up = engine.condition().0 == Condition::Up && !engine.is_gone();
             self.engine_up
                 .with_label_values(&[engine.label()])
                 .set(i64::from(is_up));
@@ -210,7 +231,11 @@ fn register<C: prometheus::core::Collector + Clone + 'static>(
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
+    use crate::config::EngineSpec;
+    use crate::engines::Policy;
 
     #[test]
     fn every_listed_name_is_exposed_once_it_has_a_value() {
@@ -238,12 +263,10 @@ mod tests {
         metrics.retried("503", Duration::from_millis(50));
         metrics.stale_connection();
         metrics.condition_changed("http://e", "up");
-        let engine = Engine::new(
-            crate::engines::EngineId::new(0),
-            &crate::config::EngineSpec::new("http://e".parse().unwrap(), Vec::new()),
-            &crate::engines::HealthLimits::default(),
-        );
-        let text = String::from_utf8(metrics.expose(&[Arc::new(engine)])).unwrap();
+        metrics.reloaded(true);
+        let spec = EngineSpec::new("http://e".parse().unwrap(), Vec::new());
+        let fleet = Fleet::new(&[spec], &BTreeMap::new(), Policy::default());
+        let text = String::from_utf8(metrics.expose(&fleet)).unwrap();
         for name in names::ALL {
             assert!(
                 text.contains(&format!("# TYPE {} {}", name.name, name.kind)),

@@ -15,12 +15,15 @@ use crate::retry::{Attempts, Failure, RetryReason, StopReason};
 use crate::routing::Blocks;
 
 use super::first_event::FirstEvent;
+use super::plan::Plan;
 use super::response_id::ResponseId;
 
 /// One request, from its head to its last byte.
 #[derive(Debug)]
 pub struct Context {
     pub(super) exchange: Arc<Exchange>,
+    /// What it is handled by.
+    pub(super) plan: Arc<Plan>,
     pub(super) _in_flight: RequestInFlight,
     pub(super) request_id: String,
     /// The route's path; `other` for what is not served.
