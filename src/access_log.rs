@@ -4,61 +4,15 @@
 //! forge a line.
 
 use std::fmt::Write as _;
-use std::net::SocketAddr;
 use std::time::Duration;
 
+use log::Level;
 use serde_json::json;
+
+use crate::record::{Observer, Record};
 
 /// The target of these lines in the `log` crate.
 pub const TARGET: &str = "access";
-
-/// What is known of a request at its end.
-#[derive(Debug)]
-pub struct Entry<'a> {
-    /// The request's id: 1 to 128 visible ASCII characters.
-    pub request_id: &'a str,
-    /// The client's address.
-    pub client: Option<SocketAddr>,
-    /// The method.
-    pub method: &'a str,
-    /// The path as the client spelled it, without its query.
-    pub path: &'a str,
-    /// The model by the name engines know; empty where there is none.
-    pub model: &'a str,
-    /// Whether a stream was asked for.
-    pub stream: bool,
-    /// The status the client saw; 0 where it saw none.
-    pub status: u16,
-    /// How it ended: the outcome it is counted under.
-    pub outcome: &'a str,
-    /// Why it made no further attempt, or the code of our own error.
-    pub reason: &'a str,
-    /// The attempts, in order.
-    pub attempts: &'a [Attempt<'a>],
-    /// Time spent waiting between attempts.
-    pub backoff: Duration,
-    /// From the head read to the first body byte sent.
-    pub first_byte: Option<Duration>,
-    /// From the head read to the end.
-    pub total: Duration,
-    /// Body bytes received from the client.
-    pub bytes_in: usize,
-    /// Body bytes sent to the client.
-    pub bytes_out: usize,
-}
-
-/// One attempt.
-#[derive(Clone, Copy, Debug)]
-pub struct Attempt<'a> {
-    /// The engine.
-    pub engine: &'a str,
-    /// How it ended.
-    pub outcome: &'a str,
-    /// The engine's status, where it answered.
-    pub status: Option<u16>,
-    /// From its start to its end.
-    pub took: Duration,
-}
 
 /// The form of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,91 +23,107 @@ pub enum Format {
     Json,
 }
 
-impl Entry<'_> {
-    /// The line, without its end.
-    pub fn line(&self, format: Format) -> String {
-        match format {
-            Format::Text => self.text(),
-            Format::Json => self.json(),
+/// Writes every request to the log.
+#[derive(Clone, Copy, Debug)]
+pub struct AccessLog(pub Format);
+
+impl Observer for AccessLog {
+    fn ended(&self, record: &Record<'_>) {
+        let level = match record.outcome {
+            "own_error" | "cut" => Level::Warn,
+            _ => Level::Info,
+        };
+        if log::log_enabled!(target: TARGET, level) {
+            log::log!(target: TARGET, level, "{}", self.0.line(record));
         }
     }
+}
 
-    fn text(&self) -> String {
-        let mut line = String::with_capacity(320);
-        let _ = write!(line, "id={} client=", self.request_id);
-        let _ = match self.client {
-            Some(client) => write!(line, "{client}"),
-            None => write!(line, "-"),
-        };
-        let _ = write!(
-            line,
-            " method={} path={} model={} stream={} status={} outcome={} reason={} attempts=",
-            self.method,
-            quoted(self.path),
-            quoted(self.model),
-            self.stream,
-            self.status,
-            self.outcome,
-            self.reason,
-        );
-        if self.attempts.is_empty() {
-            line.push('-');
+impl Format {
+    /// The line of a request, without its end.
+    pub fn line(self, record: &Record<'_>) -> String {
+        match self {
+            Self::Text => text(record),
+            Self::Json => json(record),
         }
-        for (n, attempt) in self.attempts.iter().enumerate() {
-            let comma = if n == 0 { "" } else { "," };
-            let _ = write!(line, "{comma}{}:{}", attempt.engine, attempt.outcome);
-            if let Some(status) = attempt.status {
-                let _ = write!(line, "/{status}");
-            }
-            let _ = write!(line, ":{:.1}ms", ms(attempt.took));
-        }
-        let _ = write!(line, " backoff_ms={:.1} ttft_ms=", ms(self.backoff));
-        let _ = match self.first_byte {
-            Some(first) => write!(line, "{:.1}", ms(first)),
-            None => write!(line, "-"),
-        };
-        let _ = write!(
-            line,
-            " total_ms={:.1} bytes_in={} bytes_out={}",
-            ms(self.total),
-            self.bytes_in,
-            self.bytes_out
-        );
-        line
     }
+}
 
-    fn json(&self) -> String {
-        let attempts: Vec<_> = self
-            .attempts
-            .iter()
-            .map(|attempt| {
-                json!({
-                    "engine": attempt.engine,
-                    "outcome": attempt.outcome,
-                    "status": attempt.status,
-                    "ms": rounded(attempt.took),
-                })
+fn text(record: &Record<'_>) -> String {
+    let mut line = String::with_capacity(320);
+    let _ = write!(line, "id={} client=", record.request_id);
+    let _ = match record.client {
+        Some(client) => write!(line, "{client}"),
+        None => write!(line, "-"),
+    };
+    let _ = write!(
+        line,
+        " method={} path={} model={} stream={} status={} outcome={} reason={} attempts=",
+        record.method,
+        quoted(record.path),
+        quoted(record.model),
+        record.stream,
+        record.status,
+        record.outcome,
+        record.reason,
+    );
+    if record.attempts.is_empty() {
+        line.push('-');
+    }
+    for (n, attempt) in record.attempts.iter().enumerate() {
+        let comma = if n == 0 { "" } else { "," };
+        let _ = write!(line, "{comma}{}:{}", attempt.engine, attempt.outcome);
+        if let Some(status) = attempt.status {
+            let _ = write!(line, "/{status}");
+        }
+        let _ = write!(line, ":{:.1}ms", ms(attempt.took));
+    }
+    let _ = write!(line, " backoff_ms={:.1} ttft_ms=", ms(record.backoff));
+    let _ = match record.first_byte {
+        Some(first) => write!(line, "{:.1}", ms(first)),
+        None => write!(line, "-"),
+    };
+    let _ = write!(
+        line,
+        " total_ms={:.1} bytes_in={} bytes_out={}",
+        ms(record.total),
+        record.bytes_in,
+        record.bytes_out
+    );
+    line
+}
+
+fn json(record: &Record<'_>) -> String {
+    let attempts: Vec<_> = record
+        .attempts
+        .iter()
+        .map(|attempt| {
+            json!({
+                "engine": &*attempt.engine,
+                "outcome": attempt.outcome,
+                "status": attempt.status,
+                "ms": rounded(attempt.took),
             })
-            .collect();
-        json!({
-            "id": self.request_id,
-            "client": self.client.map(|client| client.to_string()),
-            "method": self.method,
-            "path": self.path,
-            "model": self.model,
-            "stream": self.stream,
-            "status": self.status,
-            "outcome": self.outcome,
-            "reason": self.reason,
-            "attempts": attempts,
-            "backoff_ms": rounded(self.backoff),
-            "ttft_ms": self.first_byte.map(rounded),
-            "total_ms": rounded(self.total),
-            "bytes_in": self.bytes_in,
-            "bytes_out": self.bytes_out,
         })
-        .to_string()
-    }
+        .collect();
+    json!({
+        "id": record.request_id,
+        "client": record.client.map(|client| client.to_string()),
+        "method": record.method,
+        "path": record.path,
+        "model": record.model,
+        "stream": record.stream,
+        "status": record.status,
+        "outcome": record.outcome,
+        "reason": record.reason,
+        "attempts": attempts,
+        "backoff_ms": rounded(record.backoff),
+        "ttft_ms": record.first_byte.map(rounded),
+        "total_ms": rounded(record.total),
+        "bytes_in": record.bytes_in,
+        "bytes_out": record.bytes_out,
+    })
+    .to_string()
 }
 
 /// A value as it is where that is unmistakable, else as a JSON string.
@@ -182,34 +152,42 @@ fn rounded(duration: Duration) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::record::Attempt;
 
-    const ATTEMPTS: [Attempt<'_>; 2] = [
-        Attempt {
-            engine: "http://a",
-            outcome: "connect",
-            status: None,
-            took: Duration::from_micros(250),
-        },
-        Attempt {
-            engine: "http://b",
-            outcome: "answered",
-            status: Some(200),
-            took: Duration::from_millis(12),
-        },
-    ];
+    fn attempts() -> [Attempt; 2] {
+        [
+            Attempt {
+                engine: "http://a".into(),
+                outcome: "connect",
+                status: None,
+                begun: Duration::ZERO,
+                took: Duration::from_micros(250),
+                retry: None,
+            },
+            Attempt {
+                engine: "http://b".into(),
+                outcome: "answered",
+                status: Some(200),
+                begun: Duration::from_millis(1),
+                took: Duration::from_millis(12),
+                retry: Some(("connect", Duration::ZERO)),
+            },
+        ]
+    }
 
-    fn entry() -> Entry<'static> {
-        Entry {
+    fn record(attempts: &[Attempt]) -> Record<'_> {
+        Record {
             request_id: "r-1",
             client: Some("127.0.0.1:5000".parse().unwrap()),
             method: "POST",
             path: "/v1/completions",
+            route: "/v1/completions",
             model: "m",
             stream: true,
             status: 200,
             outcome: "answered",
             reason: "answered",
-            attempts: &ATTEMPTS,
+            attempts,
             backoff: Duration::ZERO,
             first_byte: Some(Duration::from_millis(11)),
             total: Duration::from_millis(13),
@@ -221,7 +199,7 @@ mod tests {
     #[test]
     fn a_text_line_tells_the_whole_story() {
         assert_eq!(
-            entry().line(Format::Text),
+            Format::Text.line(&record(&attempts())),
             "id=r-1 client=127.0.0.1:5000 method=POST path=/v1/completions model=m stream=true \
              status=200 outcome=answered reason=answered \
              attempts=http://a:connect:0.2ms,http://b:answered/200:12.0ms backoff_ms=0.0 \
@@ -231,7 +209,8 @@ mod tests {
 
     #[test]
     fn a_json_line_holds_the_same() {
-        let line: serde_json::Value = serde_json::from_str(&entry().line(Format::Json)).unwrap();
+        let line: serde_json::Value =
+            serde_json::from_str(&Format::Json.line(&record(&attempts()))).unwrap();
         assert_eq!(line["attempts"][0]["outcome"], "connect");
         assert_eq!(line["attempts"][1]["status"], 200);
         assert_eq!(line["ttft_ms"], 11.0);
@@ -249,16 +228,16 @@ mod tests {
             "a\u{2028}b",
             "\u{85}",
         ] {
-            let entry = Entry {
+            let record = Record {
                 model: hostile,
                 path: hostile,
-                ..entry()
+                ..record(&[])
             };
             for format in [Format::Text, Format::Json] {
-                let line = entry.line(format);
+                let line = format.line(&record);
                 assert!(!line.contains(['\n', '\r', '\u{1b}']), "{line:?}");
             }
-            let text = entry.line(Format::Text);
+            let text = Format::Text.line(&record);
             assert!(!text.contains(['\u{2028}', '\u{85}']));
             assert!(text.contains(" model=\""), "{text}");
         }

@@ -14,7 +14,7 @@ use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 
 use crate::config::keys::{GONE, KEYS, Key, Kind};
-use crate::config::{self, ConfigErrors, Inputs, Loaded};
+use crate::config::{self, ConfigErrors, Inputs, Load, Loaded};
 
 const CONFIG: &str = "config-file";
 const CHECK: &str = "check";
@@ -24,10 +24,9 @@ const PRINT_CONFIG: &str = "print-config";
 pub const USAGE: u8 = 2;
 
 /// What the command line asks for, once everything is read and checked.
-#[derive(Debug)]
 pub enum Task {
-    /// Serve with these settings.
-    Serve(Box<Loaded>),
+    /// Serve with these settings; the function reads them anew, from where they were read from.
+    Serve(Box<Loaded>, Load),
     /// Print the text, which ends in a line feed, and exit with 0.
     Print {
         /// For the standard output.
@@ -35,6 +34,19 @@ pub enum Task {
         /// For the standard error.
         warnings: Vec<String>,
     },
+}
+
+impl std::fmt::Debug for Task {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Serve(loaded, _) => f.debug_tuple("Serve").field(loaded).finish(),
+            Self::Print { text, warnings } => f
+                .debug_struct("Print")
+                .field("text", text)
+                .field("warnings", warnings)
+                .finish(),
+        }
+    }
 }
 
 /// The command with all its flags.
@@ -115,24 +127,24 @@ fn help(key: &Key) -> StyledStr {
 ///
 /// # Errors
 /// Every mistake, one line each; or the file that cannot be read, and why.
-pub fn task(matches: &ArgMatches, env: &BTreeMap<String, String>) -> Result<Task, ConfigErrors> {
-    let file = match matches.get_one::<PathBuf>(CONFIG) {
-        Some(path) => Some((path.as_path(), read(path)?)),
-        None => None,
-    };
+pub fn task(matches: &ArgMatches, env: BTreeMap<String, String>) -> Result<Task, ConfigErrors> {
+    let path = matches.get_one::<PathBuf>(CONFIG).cloned();
     let flags = flags(matches);
-    let file = file.as_ref().map(|(path, text)| (*path, text.as_str()));
-    let loaded = config::load(Inputs {
-        flags: &flags,
-        env,
-        file,
-    })?;
+    let load = move || {
+        let text = path.as_deref().map(read).transpose()?;
+        config::load(Inputs {
+            flags: &flags,
+            env: &env,
+            file: path.as_deref().zip(text.as_deref()),
+        })
+    };
+    let loaded = load()?;
     let text = if matches.get_flag(PRINT_CONFIG) {
         loaded.settings.to_yaml()
     } else if matches.get_flag(CHECK) {
         "ok\n".to_owned()
     } else {
-        return Ok(Task::Serve(Box::new(loaded)));
+        return Ok(Task::Serve(Box::new(loaded), Box::new(load)));
     };
     Ok(Task::Print {
         text,

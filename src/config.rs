@@ -79,6 +79,9 @@ pub struct Loaded {
     pub warnings: Vec<String>,
 }
 
+/// Reads the configuration anew, from where it was first read from.
+pub type Load = Box<dyn Fn() -> Result<Loaded, ConfigErrors> + Send + Sync>;
+
 /// Reads and checks everything. Of the outside world only the `api_key_file` is touched.
 ///
 /// # Errors

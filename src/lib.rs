@@ -11,7 +11,7 @@
 //!    of them;
 //! 4. the engine answers, refuses or dies; [`retry`] decides what follows;
 //! 5. [`edge`] lets the answer through from its first body byte on;
-//! 6. [`metrics`] and [`access_log`] count and tell how it ended, once.
+//! 6. a [`record`] of how it ended goes to [`metrics`] and the [`access_log`], once.
 //!
 //! Around it: [`config`] and [`cli`] make the settings, [`server`] starts and stops everything,
 //! [`admin`] shows it, [`logging`] writes it down, [`api_error`] words our own refusals, and
@@ -31,6 +31,7 @@ pub mod engines;
 pub mod logging;
 pub mod metrics;
 pub mod proxy;
+pub mod record;
 pub mod request;
 pub mod retry;
 pub mod routing;

@@ -4,7 +4,7 @@
 
 pub mod names;
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use prometheus::{
@@ -12,8 +12,12 @@ use prometheus::{
     IntGaugeVec, Opts, Registry, TextEncoder,
 };
 
-use crate::engines::{Condition, Engine};
+use crate::engines::{Condition, Fleet};
+use crate::record::{Observer, Record};
 use names::Name;
+
+/// The model of requests that were not routed by one.
+const UNKNOWN_MODEL: &str = "unknown";
 
 /// All series of one router.
 #[derive(Clone, Debug)]
@@ -30,23 +34,9 @@ pub struct Metrics {
     engine_changes: IntCounterVec,
     duration: HistogramVec,
     first_token: HistogramVec,
-}
-
-/// How a request ended, as it is counted.
-#[derive(Clone, Copy, Debug)]
-pub struct RequestEnd<'a> {
-    /// The route's path, or `other`.
-    pub route: &'a str,
-    /// The model by the name engines know, or `unknown`; never what a client made up.
-    pub model: &'a str,
-    /// One of the closed list of outcomes.
-    pub outcome: &'a str,
-    /// The status the client saw; `0` where it saw none.
-    pub status: u16,
-    /// From the head read to the last byte sent.
-    pub total: Duration,
-    /// From the head read to the first body byte sent.
-    pub first_byte: Option<Duration>,
+    reloads: IntCounterVec,
+    last_reload: IntGauge,
+    exposing: Arc<Mutex<()>>,
 }
 
 impl Metrics {
@@ -83,8 +73,12 @@ impl Metrics {
             engine_changes: counters(&registry, &names::ENGINE_CHANGES)?,
             duration: histograms(&registry, &names::DURATION)?,
             first_token: histograms(&registry, &names::FIRST_TOKEN)?,
+            reloads: counters(&registry, &names::RELOADS)?,
+            last_reload: register(&registry, IntGauge::with_opts(opts(&names::LAST_RELOAD))?)?,
+            exposing: Arc::default(),
             registry,
         };
+        metrics.last_reload.set(1);
         let build = IntGaugeVec::new(opts(&names::BUILD_INFO), names::BUILD_INFO.labels)?;
         build.with_label_values(&[env!("CARGO_PKG_VERSION")]).set(1);
         register(&metrics.registry, build)?;
@@ -95,22 +89,6 @@ impl Metrics {
     pub fn request_begun(&self) -> RequestInFlight {
         self.in_flight.inc();
         RequestInFlight(self.in_flight.clone())
-    }
-
-    /// A request has ended.
-    pub fn request_ended(&self, end: &RequestEnd<'_>) {
-        let status = StatusText::new(end.status);
-        self.requests
-            .with_label_values(&[end.route, end.model, end.outcome, status.as_str()])
-            .inc();
-        self.duration
-            .with_label_values(&[end.route])
-            .observe(end.total.as_secs_f64());
-        if let Some(first_byte) = end.first_byte.filter(|_| (200..300).contains(&end.status)) {
-            self.first_token
-                .with_label_values(&[end.route])
-                .observe(first_byte.as_secs_f64());
-        }
     }
 
     /// An attempt on `engine` has ended.
@@ -138,14 +116,28 @@ impl Metrics {
             .inc();
     }
 
-    /// Everything, in Prometheus' text format.
-    pub fn expose(&self, engines: &[Arc<Engine>]) -> Vec<u8> {
-        for engine in engines {
+    /// The configuration was read again, and adopted or not.
+    pub fn reloaded(&self, adopted: bool) {
+        let result = if adopted { "adopted" } else { "refused" };
+        self.reloads.with_label_values(&[result]).inc();
+        self.last_reload.set(i64::from(adopted));
+    }
+
+    /// Everything, in Prometheus' text format. Of engines there are those of `fleet`, and those
+    /// that have left it for as long as something runs on them.
+    pub fn expose(&self, fleet: &Fleet) -> Vec<u8> {
+        // Two at once would take each other's engines away.
+        let _one_at_a_time = self.exposing.lock().unwrap_or_else(PoisonError::into_inner);
+        self.engine_in_flight.reset();
+        self.engine_up.reset();
+        let leaving = fleet.leaving();
+        for engine in leaving.iter().chain(&*fleet.engines()) {
             let running = i64::try_from(engine.in_flight()).unwrap_or(i64::MAX);
+            // Two that follow each other at one place count as one.
             self.engine_in_flight
                 .with_label_values(&[engine.label()])
-                .set(running);
-            let is_up = engine.condition().0 == Condition::Up;
+                .add(running);
+            let is_up = engine.condition().0 == Condition::Up && !engine.is_gone();
             self.engine_up
                 .with_label_values(&[engine.label()])
                 .set(i64::from(is_up));
@@ -155,6 +147,31 @@ impl Metrics {
             log::error!("metrics could not be encoded: {error}");
         }
         text
+    }
+}
+
+impl Observer for Metrics {
+    fn ended(&self, record: &Record<'_>) {
+        let status = StatusText::new(record.status);
+        let model = if record.model.is_empty() {
+            UNKNOWN_MODEL
+        } else {
+            record.model
+        };
+        self.requests
+            .with_label_values(&[record.route, model, record.outcome, status.as_str()])
+            .inc();
+        self.duration
+            .with_label_values(&[record.route])
+            .observe(record.total.as_secs_f64());
+        if let Some(first_byte) = record
+            .first_byte
+            .filter(|_| (200..300).contains(&record.status))
+        {
+            self.first_token
+                .with_label_values(&[record.route])
+                .observe(first_byte.as_secs_f64());
+        }
     }
 }
 
@@ -214,30 +231,42 @@ fn register<C: prometheus::core::Collector + Clone + 'static>(
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
+    use crate::config::EngineSpec;
+    use crate::engines::Policy;
 
     #[test]
     fn every_listed_name_is_exposed_once_it_has_a_value() {
         let metrics = Metrics::new().unwrap();
         let _running = metrics.request_begun();
-        metrics.request_ended(&RequestEnd {
+        metrics.ended(&Record {
+            request_id: "r",
+            client: None,
+            method: "POST",
+            path: "/v1/completions",
             route: "/v1/completions",
             model: "m",
-            outcome: "answered",
+            stream: false,
             status: 200,
-            total: Duration::from_millis(3),
+            outcome: "answered",
+            reason: "answered",
+            attempts: &[],
+            backoff: Duration::ZERO,
             first_byte: Some(Duration::from_millis(2)),
+            total: Duration::from_millis(3),
+            bytes_in: 0,
+            bytes_out: 0,
         });
         metrics.attempt_ended("http://e", "answered");
         metrics.retried("503", Duration::from_millis(50));
         metrics.stale_connection();
         metrics.condition_changed("http://e", "up");
-        let engine = Engine::new(
-            crate::engines::EngineId::new(0),
-            &crate::config::EngineSpec::new("http://e".parse().unwrap(), Vec::new()),
-            &crate::engines::HealthLimits::default(),
-        );
-        let text = String::from_utf8(metrics.expose(&[Arc::new(engine)])).unwrap();
+        metrics.reloaded(true);
+        let spec = EngineSpec::new("http://e".parse().unwrap(), Vec::new());
+        let fleet = Fleet::new(&[spec], &BTreeMap::new(), Policy::default());
+        let text = String::from_utf8(metrics.expose(&fleet)).unwrap();
         for name in names::ALL {
             assert!(
                 text.contains(&format!("# TYPE {} {}", name.name, name.kind)),

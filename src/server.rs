@@ -3,6 +3,9 @@
 mod drain;
 mod limits;
 mod listener;
+mod live;
+mod parts;
+mod reload;
 mod upkeep;
 
 use std::io;
@@ -13,17 +16,16 @@ use std::time::Duration;
 use pingora_core::apps::http_app::HttpServer;
 use pingora_core::server::configuration::ServerConf;
 use pingora_core::server::{RunArgs, Server};
+use pingora_core::services::background::background_service;
 
-use crate::admin::{Admin, Control};
-use crate::config::{Secret, Settings};
-use crate::edge::{Edge, EdgeOptions, Patience};
-use crate::engines::{Catalog, Fleet, Policy};
-use crate::metrics::Metrics;
-use crate::proxy::{Router, on_refusal};
+use crate::config::{Load, Settings};
 
 pub use drain::{Drain, Signals};
 pub use listener::Listener;
-pub use upkeep::Upkeep;
+pub use live::Live;
+pub use parts::Parts;
+pub use reload::Reloader;
+pub use upkeep::{Duties, Upkeep};
 
 /// How long a question to an engine on the router's own behalf may take.
 const ASK_LIMIT: Duration = Duration::from_secs(2);
@@ -51,72 +53,12 @@ pub enum ServeError {
     EngineKey(#[from] http::header::InvalidHeaderValue),
 }
 
-/// Everything of a router but its sockets.
-#[derive(Debug)]
-pub struct Parts {
-    /// The public port's application.
-    pub edge: Arc<Edge<Router>>,
-    /// The admin port's application.
-    pub admin: Admin,
-    /// What goes on behind requests.
-    pub upkeep: Upkeep,
-}
-
-impl Parts {
-    /// Builds a router; `drain` tells it to stop.
-    ///
-    /// # Errors
-    /// The engine key cannot be sent, or metrics cannot be registered.
-    pub fn new(settings: &Settings, drain: &Drain) -> Result<Self, ServeError> {
-        let fleet = Arc::new(Fleet::new(
-            &settings.engines,
-            &settings.aliases,
-            Policy {
-                routing: settings.routing,
-                health: settings.health,
-            },
-        ));
-        let engine_key = settings.engine_api_key.as_ref().map(Secret::expose);
-        let catalog = Arc::new(Catalog::new(Arc::clone(&fleet), engine_key, ASK_LIMIT));
-        let metrics = Metrics::new()?;
-        fleet.on_change({
-            let metrics = metrics.clone();
-            move |engine, condition| metrics.condition_changed(engine.label(), condition.label())
-        });
-        let router = Router::new(
-            settings,
-            Arc::clone(&fleet),
-            Arc::clone(&catalog),
-            metrics.clone(),
-        )?;
-        let proxy = pingora_proxy::http_proxy(&Arc::new(pingora_conf(settings)), router);
-        let edge = Arc::new(Edge::new(
-            proxy,
-            edge_options(settings),
-            on_refusal(metrics.clone(), settings.log_format.into()),
-        ));
-        let upkeep = Upkeep::new(settings, &fleet, Arc::clone(&catalog));
-        let admin = Admin {
-            control: Control::new(settings, &fleet, &catalog),
-            fleet,
-            catalog,
-            metrics,
-            config: settings.to_yaml(),
-            draining: drain.watch(),
-        };
-        Ok(Self {
-            edge,
-            admin,
-            upkeep,
-        })
-    }
-}
-
-/// Serves until a signal says to stop; returns once the work is done.
+/// Serves until a signal says to stop; returns once the work is done. `load` reads the
+/// configuration anew, when a signal says so.
 ///
 /// # Errors
 /// The router could not start; nothing is listening then.
-pub fn run(settings: &Settings) -> Result<(), ServeError> {
+pub fn run(settings: &Settings, load: Load) -> Result<(), ServeError> {
     let public = bind("host, port", &settings.public_address())?;
     let admin = bind("admin_host, admin_port", &settings.admin_address())?;
     limits::raise_open_files();
@@ -139,6 +81,7 @@ pub fn run(settings: &Settings) -> Result<(), ServeError> {
             "off"
         },
     );
+    let reloader = Reloader::new(load, settings.clone(), parts.live);
     let mut server = Server::new_with_opt_and_conf(None, pingora_conf(settings));
     server.bootstrap();
     let upkeep = server.add_service(parts.upkeep);
@@ -159,6 +102,7 @@ pub fn run(settings: &Settings) -> Result<(), ServeError> {
         Drain::default(),
         Some(1),
     ));
+    server.add_service(background_service("reload", reloader));
     server.run(RunArgs {
         shutdown_signal: Box::new(Signals::new(drain, settings.grace_period)),
     });
@@ -179,22 +123,6 @@ fn bind(key: &'static str, address: &str) -> Result<TcpListener, ServeError> {
         address: address.to_owned(),
         cause,
     })
-}
-
-/// How clients' connections are treated under these settings.
-fn edge_options(settings: &Settings) -> EdgeOptions {
-    EdgeOptions {
-        header_timeout: settings.header_timeout,
-        body_timeout: settings.body_timeout,
-        client_keepalive: settings.client_keepalive,
-        max_per_client: settings.max_connections_per_client,
-        h2c: settings.h2c,
-        hold_head: settings.retry.is_some(),
-        patience: Patience {
-            first_byte: settings.first_byte_timeout,
-            stream_idle: settings.stream_idle_timeout,
-        },
-    }
 }
 
 /// What Pingora is told: mostly to leave decisions to us.

@@ -11,7 +11,7 @@ use crate::retry::{Attempts, Standing};
 use crate::routing::{Ask, Candidates, LeastLoad, Logic, Logics, Member};
 
 /// The engines that may serve a request, and the logic that chooses among them.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Pool {
     model: Arc<str>,
     seats: Vec<Seat>,
@@ -21,6 +21,8 @@ pub struct Pool {
     logic: Logic,
     /// The share of the engines that may be out; beyond it, health is ignored.
     most_out: f64,
+    /// It was made for one engine that a request is held to.
+    is_pinned: bool,
 }
 
 /// An engine in a pool.
@@ -86,6 +88,7 @@ impl Pool {
             placed,
             logic,
             most_out,
+            is_pinned: false,
         }
     }
 
@@ -99,7 +102,13 @@ impl Pool {
             placed: Arc::clone(&self.placed),
             logic: Logic::LeastLoad(LeastLoad),
             most_out: self.most_out,
+            is_pinned: true,
         })
+    }
+
+    /// Whether requests are held to its one engine.
+    pub fn is_pinned(&self) -> bool {
+        self.is_pinned
     }
 
     /// The model, by the name engines know; empty for requests that name none.
@@ -213,6 +222,9 @@ impl Candidates for Among<'_> {
         let Some((seat, id)) = self.pool.seats.get(place).zip(self.pool.ids.get(place)) else {
             return Standing::Excluded;
         };
+        if seat.engine.is_gone() {
+            return Standing::Excluded;
+        }
         let standing = self.attempts.standing(*id);
         let health = match seat.engine.fitness(self.now) {
             Fitness::Fit | Fitness::Trial => Standing::Eligible,

@@ -120,6 +120,20 @@ pub const FIRST_TOKEN: Name = Name {
     help: "From the request head read to the first body byte of a successful answer sent, retries included",
     buckets: SECONDS,
 };
+/// Reloads of the configuration.
+pub const RELOADS: Name = plain(
+    "vllm_pingora_config_reloads_total",
+    "counter",
+    &["result"],
+    "Reloads of the configuration: adopted, or refused for a mistake in it",
+);
+/// Whether the last reload was adopted.
+pub const LAST_RELOAD: Name = plain(
+    "vllm_pingora_config_last_reload_successful",
+    "gauge",
+    &[],
+    "1 unless the configuration was last found to hold a mistake, so that the one before is in force",
+);
 /// The running version.
 pub const BUILD_INFO: Name = plain(
     "vllm_pingora_build_info",
@@ -129,7 +143,7 @@ pub const BUILD_INFO: Name = plain(
 );
 
 /// The whole list.
-pub const ALL: [Name; 12] = [
+pub const ALL: [Name; 14] = [
     REQUESTS,
     ATTEMPTS,
     RETRIES,
@@ -141,5 +155,7 @@ pub const ALL: [Name; 12] = [
     ENGINE_CHANGES,
     DURATION,
     FIRST_TOKEN,
+    RELOADS,
+    LAST_RELOAD,
     BUILD_INFO,
 ];

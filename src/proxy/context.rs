@@ -6,21 +6,24 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::time::Instant;
 
-use crate::access_log;
 use crate::api_error::ApiError;
 use crate::edge::Exchange;
 use crate::engines::{Engine, Placed, Pool};
 use crate::metrics::RequestInFlight;
+use crate::record::Attempt;
 use crate::retry::{Attempts, Failure, RetryReason, StopReason};
 use crate::routing::Blocks;
 
 use super::first_event::FirstEvent;
+use super::plan::Plan;
 use super::response_id::ResponseId;
 
 /// One request, from its head to its last byte.
 #[derive(Debug)]
 pub struct Context {
     pub(super) exchange: Arc<Exchange>,
+    /// What it is handled by.
+    pub(super) plan: Arc<Plan>,
     pub(super) _in_flight: RequestInFlight,
     pub(super) request_id: String,
     /// The route's path; `other` for what is not served.
@@ -30,7 +33,7 @@ pub struct Context {
     pub(super) may_pin: bool,
     pub(super) forward: Option<Forward>,
     pub(super) end: Option<End>,
-    pub(super) attempts: Vec<AttemptRecord>,
+    pub(super) attempts: Vec<Attempt>,
     pub(super) backoff_total: Duration,
 }
 
@@ -81,6 +84,8 @@ pub(super) struct Running {
     pub(super) engine: Arc<Engine>,
     pub(super) _placed: Placed,
     pub(super) started: Instant,
+    /// What made it necessary, where it is not the first.
+    pub(super) retry: Option<Decided>,
     /// The engine's response head was read; this is its status.
     pub(super) status: Option<u16>,
     /// Its health has been told of its answer.
@@ -89,15 +94,6 @@ pub(super) struct Running {
 
 /// The outcome of attempts that were answered with a status to ask again for.
 pub(super) const RETRYABLE_STATUS: &str = "retryable_status";
-
-/// How an attempt ended, for the log.
-#[derive(Clone, Debug)]
-pub(super) struct AttemptRecord {
-    pub(super) engine: Arc<str>,
-    pub(super) outcome: &'static str,
-    pub(super) status: Option<u16>,
-    pub(super) took: Duration,
-}
 
 /// How a request ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -148,18 +144,6 @@ impl End {
     }
 }
 
-impl AttemptRecord {
-    /// The attempt as the access log tells it.
-    pub(super) fn entry(&self) -> access_log::Attempt<'_> {
-        access_log::Attempt {
-            engine: &self.engine,
-            outcome: self.outcome,
-            status: self.status,
-            took: self.took,
-        }
-    }
-}
-
 impl Context {
     /// The attempt that runs.
     pub(super) fn running(&self) -> Option<&Running> {
@@ -181,14 +165,21 @@ impl Context {
 }
 
 impl Forward {
-    /// Ends the running attempt: its engine is free of it, and the log gets a line about it.
-    pub(super) fn end_attempt(&mut self, outcome: &'static str) -> Option<AttemptRecord> {
+    /// Ends the running attempt, of a request received then: its engine is free of it.
+    pub(super) fn end_attempt(
+        &mut self,
+        received: Instant,
+        outcome: &'static str,
+    ) -> Option<Attempt> {
         let running = self.running.take()?;
-        Some(AttemptRecord {
+        let retry = running.retry;
+        Some(Attempt {
             engine: Arc::clone(running.engine.label()),
             outcome,
             status: running.status,
+            begun: running.started.duration_since(received),
             took: running.started.elapsed(),
+            retry: retry.map(|decided| (decided.reason.label(), decided.backoff)),
         })
     }
 }

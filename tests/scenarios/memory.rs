@@ -38,7 +38,8 @@ impl Process {
                 "m",
                 "--static-backends",
             ])
-            .args([&engine.url(), "--enable-retries"])
+            // Among many clients, one may be met by the failures meant for others.
+            .args([&engine.url(), "--enable-retries", "--max-retries", "1000"])
             .stderr(Stdio::piped())
             .kill_on_drop(true)
             .spawn()

@@ -163,7 +163,7 @@ impl TestEdge {
 
     /// The whole exposition.
     pub fn exposition(&self) -> String {
-        String::from_utf8(self.metrics.expose(self.fleet.engines())).expect("text")
+        String::from_utf8(self.metrics.expose(&self.fleet)).expect("text")
     }
 
     /// The sum over all series of this name that carry all of these labels.

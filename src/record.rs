@@ -1,0 +1,98 @@
+//! What is known of a request at its end, and who is told.
+//!
+//! Every request has one [`Record`], made once it is over: answered, refused, cut or left. The
+//! metrics count it, the access log writes it down; whoever else wants to know is one more
+//! [`Observer`], and none of them is asked anything while the request runs.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The route of requests that no route serves.
+pub const OTHER_ROUTE: &str = "other";
+
+/// A request that has ended.
+#[derive(Clone, Copy, Debug)]
+pub struct Record<'a> {
+    /// The request's id: 1 to 128 visible ASCII characters.
+    pub request_id: &'a str,
+    /// The client's address.
+    pub client: Option<SocketAddr>,
+    /// The method.
+    pub method: &'a str,
+    /// The path as the client spelled it, without its query.
+    pub path: &'a str,
+    /// The path of the route that served it, or [`OTHER_ROUTE`].
+    pub route: &'a str,
+    /// The model by the name engines know; empty where there is none. Never what a client made
+    /// up.
+    pub model: &'a str,
+    /// Whether a stream was asked for.
+    pub stream: bool,
+    /// The status the client saw; 0 where it saw none.
+    pub status: u16,
+    /// How it ended: one of a closed list.
+    pub outcome: &'static str,
+    /// Why it made no further attempt, or the code of our own error.
+    pub reason: &'a str,
+    /// The attempts, in order.
+    pub attempts: &'a [Attempt],
+    /// Time spent waiting between attempts.
+    pub backoff: Duration,
+    /// From the head read to the first body byte sent.
+    pub first_byte: Option<Duration>,
+    /// From the head read to the end.
+    pub total: Duration,
+    /// Body bytes received from the client.
+    pub bytes_in: usize,
+    /// Body bytes sent to the client.
+    pub bytes_out: usize,
+}
+
+/// One attempt of a request.
+#[derive(Clone, Debug)]
+pub struct Attempt {
+    /// The engine, as logs and metrics call it.
+    pub engine: Arc<str>,
+    /// How it ended.
+    pub outcome: &'static str,
+    /// The engine's status, where it answered.
+    pub status: Option<u16>,
+    /// From the request's head read to its start.
+    pub begun: Duration,
+    /// From its start to its end.
+    pub took: Duration,
+    /// What made it necessary, and the wait before it; `None` for a request's first.
+    pub retry: Option<(&'static str, Duration)>,
+}
+
+/// Is told how each request ended, once.
+pub trait Observer: Send + Sync {
+    /// The request of this record has ended.
+    fn ended(&self, record: &Record<'_>);
+}
+
+/// All who are told.
+#[derive(Clone)]
+pub struct Observers(Arc<[Box<dyn Observer>]>);
+
+impl Observers {
+    /// Tells these, in this order.
+    pub fn new(observers: Vec<Box<dyn Observer>>) -> Self {
+        Self(observers.into())
+    }
+}
+
+impl Observer for Observers {
+    fn ended(&self, record: &Record<'_>) {
+        for observer in &*self.0 {
+            observer.ended(record);
+        }
+    }
+}
+
+impl std::fmt::Debug for Observers {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Observers").field(&self.0.len()).finish()
+    }
+}
