@@ -20,8 +20,6 @@ mod streak;
 
 use std::path::PathBuf;
 
-use tokio::sync::watch;
-
 use crate::config::EngineSpec;
 
 pub use answer::{Answer, Families, Located, Question, Unresolved};
@@ -61,6 +59,19 @@ impl Found {
             is_complete: true,
         }
     }
+
+    /// What is known when this has been heard after `before`: whoever is missing in a list that is
+    /// not complete is not gone, but may be yet to come.
+    #[must_use]
+    pub fn after(&self, before: &Self) -> Self {
+        let mut now = self.clone();
+        if !self.is_complete {
+            let is_missing = |known: &&EngineSpec| self.engines.iter().all(|e| e.url != known.url);
+            let missing = before.engines.iter().filter(is_missing);
+            now.engines.extend(missing.cloned());
+        }
+        now
+    }
 }
 
 impl Discovery {
@@ -74,27 +85,42 @@ impl Discovery {
         }
     }
 
-    /// Finds engines, and tells each change to `found`, for ever.
-    ///
-    /// It may be dropped at any time; begun anew, it starts from what `found` holds only in so far
-    /// as nothing is told before something has been heard.
-    pub async fn run(&self, resolver: &Resolver, found: &watch::Sender<Found>) {
+    /// Finds engines, and tells every list it comes to know, for ever. It may be dropped at any
+    /// time.
+    pub async fn run(&self, resolver: &Resolver, tell: impl Fn(Found)) {
         match self {
             Self::Static => std::future::pending().await,
-            Self::Dns(names) => dns::run(names, resolver, found).await,
-            Self::File(path) => file::run(path, found).await,
-            Self::Kubernetes(service) => service.run(found).await,
+            Self::Dns(names) => dns::run(names, resolver, tell).await,
+            Self::File(path) => file::run(path, tell).await,
+            Self::Kubernetes(service) => service.run(tell).await,
         }
     }
 }
 
-/// Tells `found` unless that is what is known already.
-fn tell(found: &watch::Sender<Found>, news: Found) {
-    found.send_if_modified(|known| {
-        let is_news = *known != news;
-        if is_news {
-            *known = news;
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(ports: &[u16], is_complete: bool) -> Found {
+        let engine = |port: &u16| {
+            let url = format!("http://10.0.0.1:{port}").parse().unwrap();
+            EngineSpec::new(url, Vec::new())
+        };
+        Found {
+            engines: ports.iter().map(engine).collect(),
+            is_complete,
         }
-        is_news
-    });
+    }
+
+    #[test]
+    fn nobody_is_gone_for_missing_in_a_list_that_is_not_complete() {
+        let before = found(&[1, 2], true);
+        assert_eq!(found(&[], false).after(&before), found(&[1, 2], false));
+        assert_eq!(
+            found(&[2, 3], false).after(&before),
+            found(&[2, 3, 1], false)
+        );
+        assert_eq!(found(&[2, 3], true).after(&before), found(&[2, 3], true));
+        assert_eq!(found(&[], true).after(&before), found(&[], true));
+    }
 }

@@ -6,6 +6,7 @@ mod listener;
 mod live;
 mod parts;
 mod reload;
+mod search;
 mod upkeep;
 
 use std::io;
@@ -25,6 +26,7 @@ pub use listener::Listener;
 pub use live::Live;
 pub use parts::Parts;
 pub use reload::Reloader;
+pub use search::Search;
 pub use upkeep::{Duties, Upkeep};
 
 /// How long a question to an engine on the router's own behalf may take.
@@ -70,10 +72,11 @@ pub fn run(settings: &Settings, load: Load) -> Result<(), ServeError> {
             .map_or_else(|e| e.to_string(), |a| a.to_string())
     };
     log::info!(
-        "vllm-pingora {} listening on {}, admin on {}, engines={} retries={}",
+        "vllm-pingora {} listening on {}, admin on {}, discovery={} engines={} retries={}",
         env!("CARGO_PKG_VERSION"),
         shown(&public),
         shown(&admin),
+        settings.discovery.word(),
         settings.engines.len(),
         if settings.retry.is_some() {
             "on"

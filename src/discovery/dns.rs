@@ -4,15 +4,14 @@ use std::collections::HashSet;
 use std::sync::{Mutex, PoisonError};
 
 use futures::future::join_all;
-use tokio::sync::watch;
 
 use super::answer::{Located, Unresolved};
 use super::resolver::Resolver;
-use super::{DnsName, Found, tell};
+use super::{DnsName, Found};
 use crate::config::EngineSpec;
 
 /// Follows every name, for ever.
-pub(super) async fn run(names: &[DnsName], resolver: &Resolver, found: &watch::Sender<Found>) {
+pub(super) async fn run(names: &[DnsName], resolver: &Resolver, tell: impl Fn(Found)) {
     let heard = Mutex::new(vec![Heard::default(); names.len()]);
     let follow = async |place: usize, name: &DnsName| {
         let question = name.question();
@@ -21,7 +20,7 @@ pub(super) async fn run(names: &[DnsName], resolver: &Resolver, found: &watch::S
             if let Some(heard) = heard.get_mut(place) {
                 heard.hear(name, answer);
             }
-            tell(found, merged(&heard));
+            tell(merged(&heard));
         };
         resolver.follow(&question, listen).await;
     };

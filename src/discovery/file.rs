@@ -9,23 +9,21 @@ use std::io;
 use std::path::Path;
 use std::time::Duration;
 
-use tokio::sync::watch;
-
-use super::{Found, tell};
+use super::Found;
 use crate::config::engine_list;
 
 /// Between two looks.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
 /// Reads the file whenever it has changed, for ever.
-pub(super) async fn run(path: &Path, found: &watch::Sender<Found>) {
+pub(super) async fn run(path: &Path, tell: impl Fn(Found)) {
     let mut watched = Watched::default();
     loop {
         match watched.look(read(path).await) {
             Some(Ok(text)) => match engine_list(path, &text) {
                 Ok(engines) => {
                     log::info!("{}: {} engines", path.display(), engines.len());
-                    tell(found, Found::all(engines));
+                    tell(Found::all(engines));
                 }
                 Err(mistakes) => {
                     for mistake in mistakes.lines() {

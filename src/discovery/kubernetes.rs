@@ -9,12 +9,11 @@ use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::runtime::watcher::{self, watcher};
 use kube::{Api, Client, Config};
-use tokio::sync::watch;
 use tokio::time::Instant;
 
+use super::Found;
 use super::slices::{Port, Slices};
 use super::streak::Streak;
-use super::{Found, tell};
 
 /// The label by which the slices of a Service carry its name.
 const SERVICE_NAME: &str = "kubernetes.io/service-name";
@@ -61,17 +60,17 @@ impl Kubernetes {
     }
 
     /// Lists the slices, then watches them, for ever.
-    pub(super) async fn run(&self, found: &watch::Sender<Found>) {
-        let started = Instant::now();
+    pub(super) async fn run(&self, tell: impl Fn(Found)) {
         let mut ear = Ear {
             kubernetes: self,
+            tell,
+            started: Instant::now(),
             streak: Streak::default(),
             lacks_port: false,
         };
         loop {
-            let why = ear.listen(found, started).await;
-            let pause = ear.failed(&why, started.elapsed());
-            tokio::time::sleep(pause).await;
+            let why = ear.listen().await;
+            tokio::time::sleep(ear.failed(&why)).await;
         }
     }
 
@@ -101,15 +100,17 @@ async fn from_file(path: &Path) -> Result<Config, Deaf> {
 }
 
 /// One that listens, and what it remembers from one watch to the next.
-struct Ear<'a> {
+struct Ear<'a, T> {
     kubernetes: &'a Kubernetes,
+    tell: T,
+    started: Instant,
     streak: Streak,
     lacks_port: bool,
 }
 
-impl Ear<'_> {
+impl<T: Fn(Found)> Ear<'_, T> {
     /// Lists and watches until that has to begin anew; gives the reason.
-    async fn listen(&mut self, found: &watch::Sender<Found>, started: Instant) -> Deaf {
+    async fn listen(&mut self) -> Deaf {
         let api = match self.kubernetes.api().await {
             Ok(api) => api,
             Err(why) => return why,
@@ -124,15 +125,14 @@ impl Ear<'_> {
                 Some(Ok(event)) => {
                     if slices.apply(event) {
                         self.worked();
-                        self.tell(&slices, found);
+                        self.heard(&slices);
                     }
                 }
                 Some(Err(error)) => {
                     if is_gone(&error) {
                         return error.into();
                     }
-                    let pause = self.failed(&error.into(), started.elapsed());
-                    tokio::time::sleep(pause).await;
+                    tokio::time::sleep(self.failed(&error.into())).await;
                 }
                 // It has no end.
                 None => return watcher::Error::NoResourceVersion.into(),
@@ -140,7 +140,7 @@ impl Ear<'_> {
         }
     }
 
-    fn tell(&mut self, slices: &Slices, found: &watch::Sender<Found>) {
+    fn heard(&mut self, slices: &Slices) {
         let selection = slices.select(&self.kubernetes.port);
         let lacks_port = !selection.without_port.is_empty();
         if lacks_port && !self.lacks_port {
@@ -151,7 +151,7 @@ impl Ear<'_> {
             );
         }
         self.lacks_port = lacks_port;
-        tell(found, Found::all(selection.engines));
+        (self.tell)(Found::all(selection.engines));
     }
 
     fn worked(&mut self) {
@@ -161,7 +161,8 @@ impl Ear<'_> {
     }
 
     /// Says so, once for a row of failures, and how long to wait.
-    fn failed(&mut self, why: &Deaf, now: Duration) -> Duration {
+    fn failed(&mut self, why: &Deaf) -> Duration {
+        let now = self.started.elapsed();
         let (is_news, pause) = self.streak.failed(now, rand::random());
         if is_news {
             log::warn!("k8s: endpoints are not heard of, what was known stays: {why}");

@@ -72,6 +72,11 @@ impl Resolver {
         }
     }
 
+    /// What it goes by.
+    pub fn settings(&self) -> &DnsSettings {
+        &self.settings
+    }
+
     /// Asks once.
     ///
     /// # Errors
