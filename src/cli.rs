@@ -14,19 +14,21 @@ use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 
 use crate::config::keys::{GONE, KEYS, Key, Kind};
-use crate::config::{self, ConfigErrors, Inputs, Load, Loaded};
+use crate::config::{self, ConfigErrors, Inputs, Loaded};
+use crate::server::Start;
 
 const CONFIG: &str = "config-file";
 const CHECK: &str = "check";
 const PRINT_CONFIG: &str = "print-config";
+const UPGRADE: &str = "upgrade";
 
 /// The exit status after a mistake in the configuration, as after one in the flags.
 pub const USAGE: u8 = 2;
 
 /// What the command line asks for, once everything is read and checked.
 pub enum Task {
-    /// Serve with these settings; the function reads them anew, from where they were read from.
-    Serve(Box<Loaded>, Load),
+    /// Serve with these settings.
+    Serve(Box<Loaded>, Start),
     /// Print the text, which ends in a line feed, and exit with 0.
     Print {
         /// For the standard output.
@@ -78,12 +80,20 @@ pub fn command() -> Command {
                 .action(ArgAction::SetTrue)
                 .help("Print the configuration in force as YAML, secrets as ***, and exit"),
         )
+        .arg(
+            Arg::new(UPGRADE)
+                .long(UPGRADE)
+                .action(ArgAction::SetTrue)
+                .help("Take the listeners over, at upgrade_sock, from the process that has them"),
+        )
         // Known, so that it can be answered with advice.
         .arg(text_arg(GONE, GONE.replace('_', "-")).hide(true));
     KEYS.iter()
         .filter(|key| key.is_typed())
         .fold(command, |command, key| command.arg(flag(key)))
 }
+
+const NO_SOCKET: &str = "--upgrade: it needs upgrade_sock, the same as of the process that runs";
 
 const AFTER_HELP: &str = "\
 Every flag is also a variable of the environment, VLLM_PINGORA_ and its name in capitals, and, \
@@ -144,7 +154,12 @@ pub fn task(matches: &ArgMatches, env: BTreeMap<String, String>) -> Result<Task,
     } else if matches.get_flag(CHECK) {
         "ok\n".to_owned()
     } else {
-        return Ok(Task::Serve(Box::new(loaded), Box::new(load)));
+        let upgrade = matches.get_flag(UPGRADE);
+        if upgrade && loaded.settings.upgrade_sock.is_none() {
+            return Err(ConfigErrors::of(NO_SOCKET.to_owned()));
+        }
+        let load = Box::new(load);
+        return Ok(Task::Serve(Box::new(loaded), Start { load, upgrade }));
     };
     Ok(Task::Print {
         text,

@@ -32,7 +32,7 @@ pub use engine_key::EngineKey;
 pub use fleet::{Fleet, Policy};
 pub use gauges::Gauges;
 pub use health::{Condition, Fitness, Health, HealthLimits};
-pub use pool::{Placed, Pool};
+pub use pool::{Hope, Placed, Pool};
 pub use prober::{Probe, Prober};
 pub use responses::{LONGEST_ID, REMEMBERED, Responses};
 pub use roster::Lookup;

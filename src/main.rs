@@ -5,7 +5,8 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 
 use vllm_pingora::cli::{self, Task};
-use vllm_pingora::config::{Load, Settings};
+use vllm_pingora::config::Settings;
+use vllm_pingora::server::Start;
 use vllm_pingora::{logging, server, simulator};
 
 fn main() -> ExitCode {
@@ -17,7 +18,7 @@ fn main() -> ExitCode {
         return simulator::main(matches);
     }
     match cli::task(&matches, cli::environment(env::vars_os())) {
-        Ok(Task::Serve(loaded, load)) => serve(&loaded.settings, &loaded.warnings, load),
+        Ok(Task::Serve(loaded, start)) => serve(&loaded.settings, &loaded.warnings, start),
         Ok(Task::Print { text, warnings }) => {
             warn(&warnings);
             say(&mut io::stdout(), &text);
@@ -30,12 +31,12 @@ fn main() -> ExitCode {
     }
 }
 
-fn serve(settings: &Settings, warnings: &[String], load: Load) -> ExitCode {
+fn serve(settings: &Settings, warnings: &[String], start: Start) -> ExitCode {
     logging::start(settings.log_level, settings.log_format);
     for warning in warnings {
         log::warn!("{warning}");
     }
-    match server::run(settings, load) {
+    match server::run(settings, start) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             say(&mut io::stderr(), &format!("{error}\n"));

@@ -34,6 +34,8 @@ pub struct Metrics {
     engine_changes: IntCounterVec,
     duration: HistogramVec,
     first_token: HistogramVec,
+    held: IntGauge,
+    holds: IntCounterVec,
     reloads: IntCounterVec,
     last_reload: IntGauge,
     exposing: Arc<Mutex<()>>,
@@ -73,6 +75,8 @@ impl Metrics {
             engine_changes: counters(&registry, &names::ENGINE_CHANGES)?,
             duration: histograms(&registry, &names::DURATION)?,
             first_token: histograms(&registry, &names::FIRST_TOKEN)?,
+            held: register(&registry, IntGauge::with_opts(opts(&names::HELD))?)?,
+            holds: counters(&registry, &names::HOLDS)?,
             reloads: counters(&registry, &names::RELOADS)?,
             last_reload: register(&registry, IntGauge::with_opts(opts(&names::LAST_RELOAD))?)?,
             exposing: Arc::default(),
@@ -86,9 +90,8 @@ impl Metrics {
     }
 
     /// A request has begun; it counts as in flight until the guard is dropped.
-    pub fn request_begun(&self) -> RequestInFlight {
-        self.in_flight.inc();
-        RequestInFlight(self.in_flight.clone())
+    pub fn request_begun(&self) -> GaugeGuard {
+        GaugeGuard::new(&self.in_flight)
     }
 
     /// An attempt on `engine` has ended.
@@ -114,6 +117,16 @@ impl Metrics {
         self.engine_changes
             .with_label_values(&[engine, condition])
             .inc();
+    }
+
+    /// A request waits for an engine to come up, until the guard is dropped.
+    pub fn hold_begun(&self) -> GaugeGuard {
+        GaugeGuard::new(&self.held)
+    }
+
+    /// Such a wait has ended, or not even begun.
+    pub fn hold_ended(&self, result: &str) {
+        self.holds.with_label_values(&[result]).inc();
     }
 
     /// The configuration was read again, and adopted or not.
@@ -175,11 +188,18 @@ impl Observer for Metrics {
     }
 }
 
-/// A request that is in flight.
+/// Counts one in a gauge until it is dropped.
 #[derive(Debug)]
-pub struct RequestInFlight(IntGauge);
+pub struct GaugeGuard(IntGauge);
 
-impl Drop for RequestInFlight {
+impl GaugeGuard {
+    fn new(gauge: &IntGauge) -> Self {
+        gauge.inc();
+        Self(gauge.clone())
+    }
+}
+
+impl Drop for GaugeGuard {
     fn drop(&mut self) {
         self.0.dec();
     }
@@ -264,6 +284,7 @@ mod tests {
         metrics.stale_connection();
         metrics.condition_changed("http://e", "up");
         metrics.reloaded(true);
+        metrics.hold_ended("served");
         let spec = EngineSpec::new("http://e".parse().unwrap(), Vec::new());
         let fleet = Fleet::new(&[spec], &BTreeMap::new(), Policy::default());
         let text = String::from_utf8(metrics.expose(&fleet)).unwrap();

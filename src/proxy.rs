@@ -19,6 +19,7 @@ mod connect;
 mod context;
 mod first_event;
 mod headers;
+mod hold;
 mod local;
 mod pin;
 mod plan;
@@ -58,6 +59,7 @@ pub use context::Context;
 use context::End;
 use first_event::{FirstEvent, Verdict};
 use headers::Forwarding;
+use hold::Held;
 pub use plan::Plan;
 use translate::{Ended, Progress};
 use verdict::{ask_again, is_event_stream};
@@ -71,6 +73,7 @@ pub struct Router {
     metrics: Metrics,
     observers: Observers,
     other_route: Arc<str>,
+    held: Held,
     plan: Arc<ArcSwap<Plan>>,
     /// Tells connections that must not come from the pool from all others.
     fresh: AtomicU64,
@@ -92,6 +95,7 @@ impl Router {
             metrics,
             observers,
             other_route: OTHER_ROUTE.into(),
+            held: Held::default(),
             plan,
             fresh: AtomicU64::new(1),
         }
@@ -120,6 +124,7 @@ impl ProxyHttp for Router {
             end: None,
             attempts: Vec::new(),
             backoff_total: Duration::ZERO,
+            held: Duration::ZERO,
         }
     }
 

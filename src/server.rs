@@ -1,38 +1,46 @@
 //! From settings to a running router: listeners, services, and the way down.
 
 mod drain;
+mod handover;
 mod limits;
 mod listener;
 mod live;
 mod parts;
 mod reload;
 mod search;
+mod signals;
 mod upkeep;
 
 use std::io;
 use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use pingora_core::apps::http_app::HttpServer;
 use pingora_core::server::configuration::ServerConf;
 use pingora_core::server::{RunArgs, Server};
-use pingora_core::services::background::background_service;
 
 use crate::config::{Load, Settings};
 
-pub use drain::{Drain, Signals};
+pub use drain::Drain;
+pub use handover::{Handover, Inherited};
 pub use listener::Listener;
 pub use live::Live;
 pub use parts::Parts;
 pub use reload::Reloader;
 pub use search::Search;
+pub use signals::{Pace, Signals};
 pub use upkeep::{Duties, Upkeep};
 
 /// How long a question to an engine on the router's own behalf may take.
 const ASK_LIMIT: Duration = Duration::from_secs(2);
 /// Unused connections to engines that are kept, over all engines and per worker.
 const POOL_SIZE: usize = 4096;
+
+/// The names of the listeners, in logs and when they are handed over.
+const PUBLIC: &str = "public";
+const ADMIN: &str = "admin";
 
 /// Why the router could not start.
 #[derive(Debug, thiserror::Error)]
@@ -47,6 +55,9 @@ pub enum ServeError {
         /// What the system said.
         cause: io::Error,
     },
+    /// No other process has handed its listeners over, or ours cannot be.
+    #[error("upgrade_sock: {0}: {1}")]
+    Handover(String, io::Error),
     /// A series is registered twice or malformed.
     #[error("metrics: {0}")]
     Metrics(#[from] prometheus::Error),
@@ -55,23 +66,60 @@ pub enum ServeError {
     EngineKey(#[from] http::header::InvalidHeaderValue),
 }
 
-/// Serves until a signal says to stop; returns once the work is done. `load` reads the
-/// configuration anew, when a signal says so.
+/// How a router is started.
+pub struct Start {
+    /// Reads the configuration anew, when a signal says so.
+    pub load: Load,
+    /// Take the listeners over from the process that has them.
+    pub upgrade: bool,
+}
+
+impl std::fmt::Debug for Start {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Start")
+            .field("upgrade", &self.upgrade)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Serves until a signal says to stop; returns once the work is done.
 ///
 /// # Errors
 /// The router could not start; nothing is listening then.
-pub fn run(settings: &Settings, load: Load) -> Result<(), ServeError> {
-    let public = bind("host, port", &settings.public_address())?;
-    let admin = bind("admin_host, admin_port", &settings.admin_address())?;
+pub fn run(settings: &Settings, start: Start) -> Result<(), ServeError> {
+    let mut inherited = match &settings.upgrade_sock {
+        Some(socket) if start.upgrade => {
+            log::info!("waiting for listeners at {}", socket.display());
+            let received = Inherited::receive(socket);
+            Some(received.map_err(|error| handover_error(socket, error))?)
+        }
+        _ => None,
+    };
+    let mut listener = |name, key, address: &str| match inherited.as_mut() {
+        Some(inherited) => match inherited.take(name) {
+            Some(listener) => Ok(listener),
+            None => bind(key, address),
+        },
+        None => bind(key, address),
+    };
+    let public = listener(PUBLIC, "host, port", &settings.public_address())?;
+    let admin = listener(ADMIN, "admin_host, admin_port", &settings.admin_address())?;
     limits::raise_open_files();
-    let drain = Drain::default();
+    let (drain, admin_drain) = (Drain::default(), Drain::default());
+    let handover = match &settings.upgrade_sock {
+        Some(socket) => {
+            let handover = Handover::new(socket, &[(PUBLIC, &public), (ADMIN, &admin)]);
+            Some(handover.map_err(|error| handover_error(socket, error))?)
+        }
+        None => None,
+    };
     let parts = Parts::new(settings, &drain)?;
     let shown = |listener: &TcpListener| {
         listener
             .local_addr()
             .map_or_else(|e| e.to_string(), |a| a.to_string())
     };
-    log::info!(
+    let welcome = format!(
         "vllm-pingora {} listening on {}, admin on {}, discovery={} engines={} retries={}",
         env!("CARGO_PKG_VERSION"),
         shown(&public),
@@ -84,33 +132,36 @@ pub fn run(settings: &Settings, load: Load) -> Result<(), ServeError> {
             "off"
         },
     );
-    let reloader = Reloader::new(load, settings.clone(), parts.live);
+    let reloader = Reloader::new(start.load, settings.clone(), parts.live);
     let mut server = Server::new_with_opt_and_conf(None, pingora_conf(settings));
     server.bootstrap();
     let upkeep = server.add_service(parts.upkeep);
-    let public = server.add_service(Listener::new(
-        "public",
-        public,
-        parts.edge,
-        drain.clone(),
-        None,
-    ));
+    let public = Listener::new(PUBLIC, public, parts.edge, drain.clone(), None);
+    let public = server.add_service(public);
     // The first request finds names resolved and models asked for.
     public.add_dependency(&upkeep);
-    let admin_app = Arc::new(HttpServer::new_app(parts.admin));
+    let app = Arc::new(HttpServer::new_app(parts.admin));
     server.add_service(Listener::new(
-        "admin",
+        ADMIN,
         admin,
-        admin_app,
-        Drain::default(),
+        app,
+        admin_drain.clone(),
         Some(1),
     ));
-    server.add_service(background_service("reload", reloader));
+    let pace = Pace {
+        settle: settings.drain_settle,
+        grace: settings.grace_period,
+    };
+    let signals = Signals::new(drain, admin_drain, pace, handover, reloader, welcome);
     server.run(RunArgs {
-        shutdown_signal: Box::new(Signals::new(drain, settings.grace_period)),
+        shutdown_signal: Box::new(signals),
     });
     log::info!("stopped");
     Ok(())
+}
+
+fn handover_error(socket: &Path, error: io::Error) -> ServeError {
+    ServeError::Handover(socket.display().to_string(), error)
 }
 
 fn bind(key: &'static str, address: &str) -> Result<TcpListener, ServeError> {

@@ -69,6 +69,8 @@ pub struct Edge<P> {
     proxy: Arc<HttpProxy<P>>,
     quota: Arc<Quota>,
     options: ArcSwap<EdgeOptions>,
+    /// Whether clients are to go elsewhere for their next request.
+    closing: ShutdownWatch,
     on_refusal: OnRefusal,
 }
 
@@ -85,12 +87,18 @@ where
     P: ProxyHttp + Send + Sync + 'static,
     P::CTX: Send + Sync,
 {
-    /// Serves requests through `proxy`.
-    pub fn new(proxy: HttpProxy<P>, options: EdgeOptions, on_refusal: OnRefusal) -> Self {
+    /// Serves requests through `proxy`. Once `closing` is true, answers close their connection.
+    pub fn new(
+        proxy: HttpProxy<P>,
+        options: EdgeOptions,
+        closing: ShutdownWatch,
+        on_refusal: OnRefusal,
+    ) -> Self {
         Self {
             proxy: Arc::new(proxy),
             quota: Arc::default(),
             options: ArcSwap::from_pointee(options),
+            closing,
             on_refusal,
         }
     }
@@ -119,7 +127,7 @@ where
             options.patience,
             options.hold_head,
         ));
-        let wrapped = ClientSession::new(session, Arc::clone(&exchange), shutdown.clone());
+        let wrapped = ClientSession::new(session, Arc::clone(&exchange), self.closing.clone());
         let wrapped = ServerSession::new_custom(Box::new(wrapped));
         Arc::clone(&exchange)
             .scope(self.proxy.process_new_http(wrapped, shutdown))

@@ -252,6 +252,11 @@ impl Engine {
         self.lock_health().condition()
     }
 
+    /// When it may be tried, in the time of the process, where it is out until then.
+    pub(super) fn next_trial(&self) -> Option<Duration> {
+        self.lock_health().next_trial()
+    }
+
     /// A request is sent to it to see whether it is back.
     pub(super) fn trial_begins(&self, now: Duration) {
         self.lock_health().trial_begins(&self.limits, now);

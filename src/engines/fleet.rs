@@ -382,7 +382,7 @@ mod tests {
             &BTreeMap::new(),
             Policy::default(),
         );
-        assert!(matches!(fleet.find("later"), Lookup::NoEngine));
+        assert!(matches!(fleet.find("later"), Lookup::NoEngine(..)));
         let second = fleet.engines()[1].id();
         fleet.learn(second, vec!["later".to_owned()]);
         assert_eq!(ports(&fleet, "later"), [2]);
@@ -395,7 +395,7 @@ mod tests {
         let engine = fleet.engines()[0].id();
         fleet.learn(engine, vec!["m".to_owned()]);
         fleet.learn(engine, vec![]);
-        assert!(matches!(fleet.find("m"), Lookup::NoEngine));
+        assert!(matches!(fleet.find("m"), Lookup::NoEngine(..)));
     }
 
     #[test]

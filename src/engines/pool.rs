@@ -33,6 +33,17 @@ struct Seat {
     placed: Arc<AtomicUsize>,
 }
 
+/// Whether a pool has an engine to ask.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Hope {
+    /// It has.
+    Now,
+    /// One that is out may be tried then, in the time of the process.
+    At(Duration),
+    /// None, until something changes.
+    None,
+}
+
 /// A request that runs on an engine, counted until this is dropped.
 #[derive(Debug)]
 pub struct Placed {
@@ -90,6 +101,29 @@ impl Pool {
             most_out,
             is_pinned: false,
         }
+    }
+
+    /// The pool of a model that nobody serves.
+    pub(super) fn of_nobody(model: &str) -> Self {
+        Self {
+            model: model.into(),
+            ..Self::default()
+        }
+    }
+
+    /// Whether some engine is up, or may be tried to see whether it is, at `now`; else when one
+    /// may be tried, if only time stands in the way of that.
+    pub fn hope(&self, now: Duration) -> Hope {
+        let mut next: Option<Duration> = None;
+        for seat in self.seats.iter().filter(|seat| !seat.engine.is_gone()) {
+            if seat.engine.fitness(now) != Fitness::Out {
+                return Hope::Now;
+            }
+            if let Some(trial) = seat.engine.next_trial() {
+                next = Some(next.map_or(trial, |next| next.min(trial)));
+            }
+        }
+        next.map_or(Hope::None, Hope::At)
     }
 
     /// The same pool with no engine but this one; `None` where that is not in it.

@@ -11,7 +11,8 @@ pub enum Lookup {
     /// The engines that serve it, and whether the name is an alias.
     Pool(Arc<Pool>, bool),
     /// It is known, and no engine serves it now; or engines that may serve it have not been heard.
-    NoEngine,
+    /// The pool is that of the model, and empty; whether the name is an alias.
+    NoEngine(Arc<Pool>, bool),
     /// Nobody serves it.
     Unknown,
 }
@@ -77,11 +78,14 @@ impl Roster {
 
     /// Finds the engines that serve `name`, a model or an alias of one.
     pub(super) fn find(&self, name: &str) -> Lookup {
-        let model = self.aliases.get(name);
-        match self.pools.get(model.map_or(name, String::as_str)) {
-            Some(pool) if pool.is_empty() => Lookup::NoEngine,
-            Some(pool) => Lookup::Pool(Arc::clone(pool), model.is_some()),
-            None if model.is_some() || self.has_unheard => Lookup::NoEngine,
+        let target = self.aliases.get(name);
+        let (model, is_alias) = (target.map_or(name, String::as_str), target.is_some());
+        match self.pools.get(model) {
+            Some(pool) if pool.is_empty() => Lookup::NoEngine(Arc::clone(pool), is_alias),
+            Some(pool) => Lookup::Pool(Arc::clone(pool), is_alias),
+            None if is_alias || self.has_unheard => {
+                Lookup::NoEngine(Arc::new(Pool::of_nobody(model)), is_alias)
+            }
             None => Lookup::Unknown,
         }
     }

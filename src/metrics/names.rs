@@ -104,6 +104,20 @@ pub const ENGINE_CHANGES: Name = plain(
     &["engine", "condition"],
     "Changes of an engine's condition, by the new one: up, ejected, down, erring",
 );
+/// Requests that wait for an engine.
+pub const HELD: Name = plain(
+    "vllm_pingora_requests_held",
+    "gauge",
+    &[],
+    "Requests that wait for an engine of their model to come up",
+);
+/// How such waits ended.
+pub const HOLDS: Name = plain(
+    "vllm_pingora_holds_total",
+    "counter",
+    &["result"],
+    "Waits for an engine to come up, by how they ended: served, timeout, full, unknown, client_gone",
+);
 /// Total time of requests.
 pub const DURATION: Name = Name {
     name: "vllm_pingora_request_duration_seconds",
@@ -143,7 +157,7 @@ pub const BUILD_INFO: Name = plain(
 );
 
 /// The whole list.
-pub const ALL: [Name; 14] = [
+pub const ALL: [Name; 16] = [
     REQUESTS,
     ATTEMPTS,
     RETRIES,
@@ -153,6 +167,8 @@ pub const ALL: [Name; 14] = [
     ENGINE_IN_FLIGHT,
     ENGINE_UP,
     ENGINE_CHANGES,
+    HELD,
+    HOLDS,
     DURATION,
     FIRST_TOKEN,
     RELOADS,

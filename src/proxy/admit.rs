@@ -223,7 +223,7 @@ impl Router {
             (Err(error), Some(model)) if error.is_missing_model() => (model.as_str(), true),
             (Err(error), _) => return Err(error.into()),
         };
-        let (pool, is_alias) = self.pool_of(model)?;
+        let (pool, is_alias) = self.pool_of(&plan, model)?;
         let renamed = (is_alias || is_default).then(|| reading.renamed(body, pool.model()));
         let prompt = reading.prompt();
         let pool = match reading.previous_response_id() {
@@ -249,13 +249,14 @@ impl Router {
             (None, Some(model)) => model.as_str().into(),
             (None, None) => return Ok(self.fleet.any()),
         };
-        self.pool_of(&model).map(|(pool, _)| pool)
+        self.pool_of(plan, &model).map(|(pool, _)| pool)
     }
 
-    fn pool_of(&self, model: &str) -> Result<(Arc<Pool>, bool), ApiError> {
+    fn pool_of(&self, plan: &Plan, model: &str) -> Result<(Arc<Pool>, bool), ApiError> {
         match self.fleet.find(model) {
             Lookup::Pool(pool, is_alias) => Ok((pool, is_alias)),
-            Lookup::NoEngine => Err(ApiError::no_engine_available(model)),
+            Lookup::NoEngine(pool, is_alias) if plan.hold.is_some() => Ok((pool, is_alias)),
+            Lookup::NoEngine(..) => Err(ApiError::no_engine_available(model)),
             Lookup::Unknown => Err(ApiError::model_not_found(model)),
         }
     }

@@ -42,6 +42,7 @@ impl Router {
             gone.set_retry(false);
             return Err(gone);
         }
+        self.hold(session, ctx).await?;
         if let Some(decided) = decided {
             self.metrics
                 .retried(decided.reason.label(), decided.backoff);

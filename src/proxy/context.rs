@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use crate::api_error::ApiError;
 use crate::edge::Exchange;
 use crate::engines::{Engine, Placed, Pool};
-use crate::metrics::RequestInFlight;
+use crate::metrics::GaugeGuard;
 use crate::record::Attempt;
 use crate::retry::{Attempts, Failure, RetryReason, StopReason};
 use crate::routing::Blocks;
@@ -24,7 +24,7 @@ pub struct Context {
     pub(super) exchange: Arc<Exchange>,
     /// What it is handled by.
     pub(super) plan: Arc<Plan>,
-    pub(super) _in_flight: RequestInFlight,
+    pub(super) _in_flight: GaugeGuard,
     pub(super) request_id: String,
     /// The route's path; `other` for what is not served.
     pub(super) route: Arc<str>,
@@ -35,6 +35,8 @@ pub struct Context {
     pub(super) end: Option<End>,
     pub(super) attempts: Vec<Attempt>,
     pub(super) backoff_total: Duration,
+    /// Time spent waiting for an engine to come up.
+    pub(super) held: Duration,
 }
 
 /// A request that goes to an engine.

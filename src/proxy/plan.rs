@@ -7,6 +7,7 @@ use http::header::{HeaderName, HeaderValue, InvalidHeaderValue};
 
 use super::authorize::holds_one_of;
 use super::headers::Credential;
+use super::hold::Hold;
 use crate::config::{Secret, Settings};
 use crate::request::json::Wanted;
 use crate::request::route::{Route, Routes};
@@ -28,6 +29,7 @@ pub struct Plan {
     pub(super) max_body: usize,
     pub(super) connect_timeout: Duration,
     pub(super) engine_keepalive: Duration,
+    pub(super) hold: Option<Hold>,
 }
 
 impl Plan {
@@ -65,6 +67,10 @@ impl Plan {
             max_body: settings.max_request_body_bytes,
             connect_timeout: settings.connect_timeout,
             engine_keepalive: settings.engine_keepalive,
+            hold: settings.hold_timeout.map(|timeout| Hold {
+                timeout,
+                most: settings.hold_queue_size,
+            }),
         })
     }
 

@@ -63,7 +63,12 @@ impl Parts {
             observers.clone(),
         );
         let proxy = pingora_proxy::http_proxy(&Arc::new(pingora_conf(settings)), router);
-        let edge = Edge::new(proxy, edge_options(settings), on_refusal(observers));
+        let edge = Edge::new(
+            proxy,
+            edge_options(settings),
+            drain.closing(),
+            on_refusal(observers),
+        );
         let edge = Arc::new(edge);
         let duties = watch::Sender::new(Arc::new(Duties::new(settings, &fleet, &key)));
         let upkeep = Upkeep::new(
@@ -90,7 +95,7 @@ impl Parts {
                 catalog,
                 metrics,
                 config,
-                draining: drain.watch(),
+                draining: drain.closing(),
             },
             edge,
             upkeep,

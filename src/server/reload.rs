@@ -2,11 +2,6 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use async_trait::async_trait;
-use pingora_core::server::ShutdownWatch;
-use pingora_core::services::background::BackgroundService;
-use tokio::signal::unix::{SignalKind, signal};
-
 use super::Live;
 use crate::config::{ConfigErrors, Load, Settings};
 
@@ -85,22 +80,4 @@ fn needing_a_restart(before: &Settings, now: &Settings) -> Vec<&'static str> {
     ];
     let differing = changes.into_iter().filter(|(_, differs)| *differs);
     differing.map(|(key, _)| key).collect()
-}
-
-#[async_trait]
-impl BackgroundService for Reloader {
-    async fn start(&self, mut shutdown: ShutdownWatch) {
-        let mut hangups = match signal(SignalKind::hangup()) {
-            Ok(hangups) => hangups,
-            Err(error) => return log::error!("SIGHUP cannot be received: {error}"),
-        };
-        loop {
-            tokio::select! {
-                Some(()) = hangups.recv() => {
-                    self.reload();
-                }
-                _ = shutdown.wait_for(|down| *down) => return,
-            }
-        }
-    }
 }

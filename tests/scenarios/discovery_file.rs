@@ -18,9 +18,8 @@ fn list<'a>(engines: impl IntoIterator<Item = &'a ScriptedEngine>) -> String {
 }
 
 async fn router(path: &Path) -> TestEdge {
-    let settings = format!(
-        "{RETRIES}{NO_PROBES}service_discovery: file\ndiscovery_file: {path:?}\n"
-    );
+    let settings =
+        format!("{RETRIES}{NO_PROBES}service_discovery: file\ndiscovery_file: {path:?}\n");
     edge(&settings).start_kept_up().await
 }
 

@@ -310,20 +310,20 @@ async fn changed_names_are_gone_by_at_once_and_engines_stay_until_others_are_fou
     edge.wait_for_engines([&*url(&one)]).await;
     let asked = dns.asked("one.test.", RecordType::A).len();
     // Another setting changes; the names are not asked for again.
-    edge.adopt(&crate::support::edge(&format!(
+    assert!(edge.reload(&crate::support::edge(&format!(
         "{}max_request_body_bytes: 1000\n",
         by_name(&dns, &first)
-    )));
+    ))));
     assert_eq!(texts(&edge, 1).await, ["one"]);
     assert_eq!(dns.asked("one.test.", RecordType::A).len(), asked);
-    edge.adopt(&crate::support::edge(&by_name(&dns, &second)));
+    assert!(edge.reload(&crate::support::edge(&by_name(&dns, &second))));
     dns.wait_until_asked("two.test.", 1).await;
     assert_eq!(texts(&edge, 1).await, ["one"], "nothing else is known yet");
     dns.set("two.test.", addresses(60, &["127.0.0.2"]));
     edge.wait_for_engines([&*url(&two)]).await;
     assert_eq!(texts(&edge, 2).await, ["two", "two"]);
     // From names to a list.
-    edge.adopt(&crate::support::edge("").engines([&one]));
+    assert!(edge.reload(&crate::support::edge("").engines([&one])));
     assert_eq!(edge.engines(), [url(&one)]);
     assert_eq!(texts(&edge, 1).await, ["one"]);
 }

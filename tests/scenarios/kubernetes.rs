@@ -38,17 +38,31 @@ async fn the_ready_pods_of_a_service_are_the_engines() {
     edge.wait_for_engines([&*a.url(), &*b.url()]).await;
     assert_eq!(texts(&edge, 4).await, ["a", "a", "b", "b"]);
     let names = edge.admin("/engines").await.json();
-    let names: Vec<_> = names["engines"].as_array().unwrap().iter().map(|e| &e["id"]).collect();
+    let names: Vec<_> = names["engines"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|e| &e["id"])
+        .collect();
     assert_eq!(names, ["vllm-0", "vllm-1"]);
     // One is added, one is about to end, and one is gone.
     api.apply_engine("vllm-2", &c);
-    edge.wait_for_engines([&*a.url(), &*b.url(), &*c.url()]).await;
-    api.apply(pods("vllm-0", a.addr().port(), &[("vllm-0", "127.0.0.1", false)]));
+    edge.wait_for_engines([&*a.url(), &*b.url(), &*c.url()])
+        .await;
+    api.apply(pods(
+        "vllm-0",
+        a.addr().port(),
+        &[("vllm-0", "127.0.0.1", false)],
+    ));
     edge.wait_for_engines([&*b.url(), &*c.url()]).await;
     api.delete("vllm-1");
     edge.wait_for_engines([&*c.url()]).await;
     assert_eq!(texts(&edge, 3).await, ["c", "c", "c"]);
-    assert_eq!((a.seen(), b.seen()), (2, 2), "pooled connections are left alone");
+    assert_eq!(
+        (a.seen(), b.seen()),
+        (2, 2),
+        "pooled connections are left alone"
+    );
     assert_eq!((api.lists().len(), api.watches().len()), (1, 1));
     for question in [&api.lists()[0], &api.watches()[0]] {
         assert!(
@@ -89,7 +103,11 @@ async fn a_pod_that_gets_the_address_of_another_one_is_another_engine() {
     let id = || edge.fleet().engines()[0].id();
     let before = id();
     let addr = engine.addr();
-    api.apply(pods("vllm-0", addr.port(), &[("vllm-7", "127.0.0.1", true)]));
+    api.apply(pods(
+        "vllm-0",
+        addr.port(),
+        &[("vllm-7", "127.0.0.1", true)],
+    ));
     let mut changes = edge.fleet().watch();
     while id() == before {
         within(PATIENCE, || "nothing changes".to_owned(), changes.changed())
@@ -121,7 +139,8 @@ async fn a_watch_that_ends_or_breaks_is_taken_up_where_it_was() {
         api.watches()
     );
     api.apply_engine("vllm-2", &c);
-    edge.wait_for_engines([&*a.url(), &*b.url(), &*c.url()]).await;
+    edge.wait_for_engines([&*a.url(), &*b.url(), &*c.url()])
+        .await;
     assert_eq!(api.lists().len(), 1);
     api.assert_clean();
 }

@@ -1,15 +1,16 @@
 //! The real router, in the test's own runtime, on ports of its own.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::net::{SocketAddr, TcpListener};
+use std::path::Path;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use pingora_core::apps::http_app::HttpServer;
-use vllm_pingora::config::Settings;
+use vllm_pingora::config::{self, Inputs, Load, Settings};
 use vllm_pingora::engines::Fleet;
 use vllm_pingora::metrics::Metrics;
-use vllm_pingora::server::{Drain, Listener, Live, Parts, Upkeep};
+use vllm_pingora::server::{Drain, Listener, Parts, Reloader, Upkeep};
 
 use super::{Client, PATIENCE, Request, Response, ScriptedEngine, within};
 
@@ -80,6 +81,12 @@ impl EdgeBuilder {
         self
     }
 
+    fn text(&self) -> String {
+        let engines = self.engines.concat();
+        let key = if engines.is_empty() { "" } else { "engines:\n" };
+        format!("{}\n{key}{engines}", self.yaml)
+    }
+
     /// Starts the router and waits until it has looked up names and asked for models.
     pub async fn start(self) -> TestEdge {
         self.start_with(async |upkeep| upkeep.round().await).await
@@ -99,16 +106,9 @@ impl EdgeBuilder {
         .await
     }
 
-    /// The settings as they are with the engines named so far.
-    pub fn settings(&self) -> Settings {
-        let engines = self.engines.concat();
-        let key = if engines.is_empty() { "" } else { "engines:\n" };
-        let yaml = format!("{}\n{key}{engines}", self.yaml);
-        Settings::from_yaml(&yaml).unwrap_or_else(|e| panic!("{e}\n{yaml}"))
-    }
-
     async fn start_with(self, begin: impl AsyncFnOnce(&Upkeep)) -> TestEdge {
-        let settings = self.settings();
+        let yaml = self.text();
+        let settings = Settings::from_yaml(&yaml).unwrap_or_else(|e| panic!("{e}\n{yaml}"));
         capture_logs();
         walk_the_clock();
         let drain = Drain::default();
@@ -116,6 +116,8 @@ impl EdgeBuilder {
         begin(&parts.upkeep).await;
         let fleet = Arc::clone(&parts.admin.fleet);
         let metrics = parts.admin.metrics.clone();
+        let file = Arc::new(Mutex::new(yaml));
+        let reloader = Reloader::new(reading(&file), settings, parts.live);
         let (public, addr) = bind();
         let (admin, admin_addr) = bind();
         let mut public = Listener::new("public", public, parts.edge, drain.clone(), None);
@@ -129,11 +131,26 @@ impl EdgeBuilder {
             drain,
             fleet,
             metrics,
-            live: parts.live,
             upkeep: parts.upkeep,
+            reloader,
+            file,
             served,
         }
     }
+}
+
+/// Reads the configuration from `file`.
+fn reading(file: &Arc<Mutex<String>>) -> Load {
+    let file = Arc::clone(file);
+    Box::new(move || {
+        let none = BTreeMap::new();
+        let text = file.lock().expect("no panic").clone();
+        config::load(Inputs {
+            flags: &none,
+            env: &none,
+            file: Some((Path::new("router.yaml"), &text)),
+        })
+    })
 }
 
 /// Keeps a paused clock from jumping. It runs on whenever nothing is ready, and for a moment
@@ -161,8 +178,10 @@ pub struct TestEdge {
     drain: Drain,
     fleet: Arc<Fleet>,
     metrics: Metrics,
-    live: Live,
     upkeep: Upkeep,
+    reloader: Reloader,
+    /// The text of the configuration.
+    file: Arc<Mutex<String>>,
     served: tokio::task::JoinHandle<()>,
 }
 
@@ -241,12 +260,6 @@ impl TestEdge {
         assert_eq!(self.metric(&name("count"), &[]), expected.len() as f64);
     }
 
-    /// Goes by other settings from now on.
-    pub fn adopt(&self, settings: &EdgeBuilder) {
-        let adopted = self.live.adopt(&settings.settings());
-        adopted.expect("settings that can be gone by");
-    }
-
     pub fn fleet(&self) -> &Fleet {
         &self.fleet
     }
@@ -278,6 +291,17 @@ impl TestEdge {
         };
         let complaint = || format!("{:?} are not {wanted:?}, or not heard", self.engines());
         within(PATIENCE, complaint, settled).await;
+    }
+
+    /// Changes the configuration to this one, as after a HUP signal; whether it is taken on.
+    pub fn reload(&self, changed: &EdgeBuilder) -> bool {
+        self.reload_text(&changed.text())
+    }
+
+    /// Changes the text of the configuration to this one; whether it is taken on.
+    pub fn reload_text(&self, text: &str) -> bool {
+        text.clone_into(&mut self.file.lock().expect("no panic"));
+        self.reloader.reload()
     }
 
     /// Probes every engine once.
@@ -345,6 +369,11 @@ impl TestEdge {
     pub fn drain(&self) -> &Drain {
         self.drain.begin();
         &self.drain
+    }
+
+    /// Announces the end, as after a TERM signal with a settle time.
+    pub fn announce_the_end(&self) {
+        self.drain.announce();
     }
 
     /// Waits until the listener has stopped.

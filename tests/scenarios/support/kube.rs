@@ -12,7 +12,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
-use super::{PATIENCE, ScriptedEngine, Scratch, within};
+use super::{PATIENCE, Scratch, ScriptedEngine, within};
 
 /// How the server says that it has forgotten where a watch wants to go on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -194,7 +194,10 @@ impl KubeApi {
     fn questions(&self, wanted: impl Fn(&str) -> bool) -> Vec<String> {
         let state = self.shared.state();
         let targets = state.heads.iter().filter_map(|head| head.split(' ').nth(1));
-        targets.filter(|t| wanted(t)).map(ToOwned::to_owned).collect()
+        targets
+            .filter(|t| wanted(t))
+            .map(ToOwned::to_owned)
+            .collect()
     }
 
     /// Waits until there are so many lists and watches at least.
@@ -390,7 +393,8 @@ async fn tell(
             receiver
         }
     };
-    let head = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n";
+    let head =
+        "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n";
     stream.write_all(head.as_bytes()).await?;
     loop {
         let wire = tokio::select! {
