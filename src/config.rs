@@ -14,6 +14,7 @@ use std::time::Duration;
 mod across;
 mod aliases;
 mod api_keys;
+mod collector_url;
 mod engine_url;
 mod engines;
 mod extra_routes;
@@ -30,10 +31,12 @@ mod routing;
 mod secret;
 mod settings;
 mod suggest;
+mod traces;
 mod values;
 
 mod yaml;
 
+pub use collector_url::CollectorUrl;
 pub use engine_url::{EngineUrl, EngineUrlError};
 pub use report::ConfigErrors;
 pub use secret::{HIDDEN, Secret, SecretError};
@@ -161,6 +164,7 @@ fn read(reader: &mut Reader<'_>) -> Settings {
         } else {
             LogFormat::Text
         },
+        traces: traces::read(reader),
     }
 }
 

@@ -34,6 +34,7 @@ pub struct Metrics {
     engine_changes: IntCounterVec,
     duration: HistogramVec,
     first_token: HistogramVec,
+    spans: IntCounterVec,
 }
 
 impl Metrics {
@@ -70,6 +71,7 @@ impl Metrics {
             engine_changes: counters(&registry, &names::ENGINE_CHANGES)?,
             duration: histograms(&registry, &names::DURATION)?,
             first_token: histograms(&registry, &names::FIRST_TOKEN)?,
+            spans: counters(&registry, &names::SPANS)?,
             registry,
         };
         let build = IntGaugeVec::new(opts(&names::BUILD_INFO), names::BUILD_INFO.labels)?;
@@ -100,6 +102,12 @@ impl Metrics {
     /// A pooled connection turned out closed, and the request was sent on a fresh one.
     pub fn stale_connection(&self) {
         self.stale_connections.inc();
+    }
+
+    /// So many spans left the router: `sent`, `failed`, or `dropped` before they were.
+    pub fn spans_left(&self, outcome: &str, count: usize) {
+        let count = u64::try_from(count).unwrap_or(u64::MAX);
+        self.spans.with_label_values(&[outcome]).inc_by(count);
     }
 
     /// An engine is in this condition now.
@@ -218,6 +226,7 @@ mod tests {
         let _running = metrics.request_begun();
         metrics.ended(&Record {
             request_id: "r",
+            trace: None,
             client: None,
             method: "POST",
             path: "/v1/completions",
@@ -229,6 +238,7 @@ mod tests {
             reason: "answered",
             attempts: &[],
             backoff: Duration::ZERO,
+            backoffs: &[],
             first_byte: Some(Duration::from_millis(2)),
             total: Duration::from_millis(3),
             bytes_in: 0,
@@ -237,6 +247,7 @@ mod tests {
         metrics.attempt_ended("http://e", "answered");
         metrics.retried("503", Duration::from_millis(50));
         metrics.stale_connection();
+        metrics.spans_left("sent", 2);
         metrics.condition_changed("http://e", "up");
         let engine = Engine::new(
             crate::engines::EngineId::new(0),

@@ -25,6 +25,7 @@ mod respond;
 mod response_id;
 mod responses;
 mod scan;
+mod trace;
 mod translate;
 mod upload;
 mod verdict;
@@ -53,6 +54,7 @@ use crate::request::json::Wanted;
 use crate::request::route::{Route, Routes};
 use crate::retry::{Outcome, RetryConfig};
 use crate::routing::Kind;
+use crate::traces::Tracer;
 
 pub use account::on_refusal;
 use connect::EngineConnector;
@@ -71,6 +73,7 @@ pub struct Router {
     responses: Responses,
     metrics: Metrics,
     observers: Observers,
+    tracer: Option<Tracer>,
     routes: Routes,
     other_route: Arc<str>,
     retry: Option<RetryConfig>,
@@ -89,7 +92,8 @@ pub struct Router {
 }
 
 impl Router {
-    /// A router over `fleet`; `observers` are told how requests end.
+    /// A router over `fleet`; `observers` are told how requests end, and `tracer` begins their
+    /// traces where it is there.
     ///
     /// # Errors
     /// The engine key cannot be sent in a header.
@@ -99,6 +103,7 @@ impl Router {
         catalog: Arc<Catalog>,
         metrics: Metrics,
         observers: Observers,
+        tracer: Option<Tracer>,
     ) -> Result<Self, http::header::InvalidHeaderValue> {
         let engine_credential = match &settings.engine_api_key {
             Some(key) => {
@@ -114,6 +119,7 @@ impl Router {
             responses: Responses::default(),
             metrics,
             observers,
+            tracer,
             routes: Routes::new(settings.extra_routes.iter().map(Route::from)),
             other_route: OTHER_ROUTE.into(),
             retry: settings.retry,
@@ -162,6 +168,7 @@ impl ProxyHttp for Router {
             exchange: Exchange::current(),
             _in_flight: self.metrics.request_begun(),
             request_id: String::new(),
+            trace: None,
             route: Arc::clone(&self.other_route),
             stream: false,
             may_pin: false,
@@ -169,6 +176,7 @@ impl ProxyHttp for Router {
             end: None,
             attempts: Vec::new(),
             backoff_total: Duration::ZERO,
+            backoffs: Vec::new(),
         }
     }
 
@@ -179,6 +187,7 @@ impl ProxyHttp for Router {
         ctx.request_id = headers::request_id(&session.req_header().headers, || {
             respond::new_request_id(rand::random())
         });
+        ctx.trace = self.begin_trace(&session.req_header().headers);
         self.admit(session, ctx).await
     }
 
@@ -215,7 +224,8 @@ impl ProxyHttp for Router {
                 credential,
                 target: forward.target.as_deref(),
             },
-        )
+        )?;
+        trace::to_engine(request, ctx.trace.as_ref(), forward.attempts.spent())
     }
 
     async fn request_body_filter(

@@ -1,6 +1,7 @@
 //! From settings to a running router: listeners, services, and the way down.
 
 mod drain;
+mod exporting;
 mod limits;
 mod listener;
 mod upkeep;
@@ -21,7 +22,10 @@ use crate::edge::{Edge, EdgeOptions, Patience};
 use crate::engines::{Catalog, Fleet, Policy};
 use crate::metrics::Metrics;
 use crate::proxy::{Router, on_refusal};
-use crate::record::Observers;
+use crate::record::{Observer, Observers};
+use crate::traces::{self, CollectorError, Outlet};
+
+use exporting::Exporting;
 
 pub use drain::{Drain, Signals};
 pub use listener::Listener;
@@ -51,6 +55,12 @@ pub enum ServeError {
     /// The engine key holds a byte that a header cannot carry.
     #[error("engine_api_key: it cannot be sent in a header")]
     EngineKey(#[from] http::header::InvalidHeaderValue),
+    /// There is no way to the collector of spans.
+    #[error("otel_endpoint: {0}")]
+    Collector(#[from] CollectorError),
+    /// The thread that sends spans could not be started.
+    #[error("traces: {0}")]
+    Exporting(io::Error),
 }
 
 /// Everything of a router but its sockets.
@@ -62,6 +72,8 @@ pub struct Parts {
     pub admin: Admin,
     /// What goes on behind requests.
     pub upkeep: Upkeep,
+    /// Where spans leave; `None` where nothing is traced.
+    pub traces: Option<Outlet>,
 }
 
 impl Parts {
@@ -85,16 +97,20 @@ impl Parts {
             let metrics = metrics.clone();
             move |engine, condition| metrics.condition_changed(engine.label(), condition.label())
         });
-        let observers = Observers::new(vec![
+        let (tracer, traces) = traces::open(&settings.traces, &metrics).unzip();
+        let mut observers: Vec<Box<dyn Observer>> = vec![
             Box::new(metrics.clone()),
             Box::new(AccessLog(settings.log_format.into())),
-        ]);
+        ];
+        observers.extend(tracer.clone().map(|tracer| Box::new(tracer) as _));
+        let observers = Observers::new(observers);
         let router = Router::new(
             settings,
             Arc::clone(&fleet),
             Arc::clone(&catalog),
             metrics.clone(),
             observers.clone(),
+            tracer,
         )?;
         let proxy = pingora_proxy::http_proxy(&Arc::new(pingora_conf(settings)), router);
         let edge = Arc::new(Edge::new(
@@ -115,6 +131,7 @@ impl Parts {
             edge,
             admin,
             upkeep,
+            traces,
         })
     }
 }
@@ -129,6 +146,7 @@ pub fn run(settings: &Settings) -> Result<(), ServeError> {
     limits::raise_open_files();
     let drain = Drain::default();
     let parts = Parts::new(settings, &drain)?;
+    let exporting = parts.traces.map(Exporting::start).transpose()?;
     let shown = |listener: &TcpListener| {
         listener
             .local_addr()
@@ -169,6 +187,10 @@ pub fn run(settings: &Settings) -> Result<(), ServeError> {
     server.run(RunArgs {
         shutdown_signal: Box::new(Signals::new(drain, settings.grace_period)),
     });
+    // No request runs any more, so no span can come behind these.
+    if let Some(exporting) = exporting {
+        exporting.finish();
+    }
     log::info!("stopped");
     Ok(())
 }

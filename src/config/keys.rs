@@ -72,6 +72,8 @@ pub enum Group {
     Keys,
     /// Logs and the end of the process.
     Running,
+    /// Spans of requests, and where they go.
+    Traces,
 }
 
 impl Group {
@@ -86,6 +88,7 @@ impl Group {
             Self::Limits => "Timeouts and limits",
             Self::Keys => "API keys",
             Self::Running => "Running",
+            Self::Traces => "Traces",
         }
     }
 }

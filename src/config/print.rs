@@ -59,6 +59,10 @@ impl Settings {
         put(&mut out, &keys::GRACE_PERIOD_MS, millis(self.grace_period));
         put(&mut out, &keys::LOG_LEVEL, self.log_level.0.as_str().to_ascii_lowercase());
         put(&mut out, &keys::LOG_FORMAT, self.log_format.name());
+        put(&mut out, &keys::OTEL_ENDPOINT, &self.traces.endpoint);
+        put(&mut out, &keys::OTEL_PROTOCOL, self.traces.protocol.word());
+        put(&mut out, &keys::OTEL_SERVICE_NAME, &self.traces.service_name);
+        put(&mut out, &keys::OTEL_SAMPLING_RATIO, self.traces.ratio.share());
         out
     }
 

@@ -120,6 +120,13 @@ pub const FIRST_TOKEN: Name = Name {
     help: "From the request head read to the first body byte of a successful answer sent, retries included",
     buckets: SECONDS,
 };
+/// Spans of traces by what became of them.
+pub const SPANS: Name = plain(
+    "vllm_pingora_spans_total",
+    "counter",
+    &["outcome"],
+    "Spans of recorded traces, by whether they reached the collector",
+);
 /// The running version.
 pub const BUILD_INFO: Name = plain(
     "vllm_pingora_build_info",
@@ -129,7 +136,7 @@ pub const BUILD_INFO: Name = plain(
 );
 
 /// The whole list.
-pub const ALL: [Name; 12] = [
+pub const ALL: [Name; 13] = [
     REQUESTS,
     ATTEMPTS,
     RETRIES,
@@ -141,5 +148,6 @@ pub const ALL: [Name; 12] = [
     ENGINE_CHANGES,
     DURATION,
     FIRST_TOKEN,
+    SPANS,
     BUILD_INFO,
 ];

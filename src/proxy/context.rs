@@ -10,9 +10,10 @@ use crate::api_error::ApiError;
 use crate::edge::Exchange;
 use crate::engines::{Engine, Placed, Pool};
 use crate::metrics::RequestInFlight;
-use crate::record::Attempt;
+use crate::record::{Attempt, Backoff};
 use crate::retry::{Attempts, Failure, RetryReason, StopReason};
 use crate::routing::Blocks;
+use crate::traces::Trace;
 
 use super::first_event::FirstEvent;
 use super::response_id::ResponseId;
@@ -23,6 +24,8 @@ pub struct Context {
     pub(super) exchange: Arc<Exchange>,
     pub(super) _in_flight: RequestInFlight,
     pub(super) request_id: String,
+    /// `None` where traces are off.
+    pub(super) trace: Option<Trace>,
     /// The route's path; `other` for what is not served.
     pub(super) route: Arc<str>,
     pub(super) stream: bool,
@@ -32,6 +35,7 @@ pub struct Context {
     pub(super) end: Option<End>,
     pub(super) attempts: Vec<Attempt>,
     pub(super) backoff_total: Duration,
+    pub(super) backoffs: Vec<Backoff>,
 }
 
 /// A request that goes to an engine.
