@@ -97,7 +97,7 @@ impl Parts {
             let metrics = metrics.clone();
             move |engine, condition| metrics.condition_changed(engine.label(), condition.label())
         });
-        let (tracer, traces) = traces::open(&settings.traces, &metrics).unzip();
+        let (tracer, outlet) = traces::open(&settings.traces, &metrics).unzip();
         let mut observers: Vec<Box<dyn Observer>> = vec![
             Box::new(metrics.clone()),
             Box::new(AccessLog(settings.log_format.into())),
@@ -131,7 +131,7 @@ impl Parts {
             edge,
             admin,
             upkeep,
-            traces,
+            traces: outlet,
         })
     }
 }

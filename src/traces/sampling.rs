@@ -61,8 +61,8 @@ mod tests {
             .collect();
         for share in [0.0, 0.01, 0.5, 1.0] {
             let ratio = Ratio::new(share).unwrap();
-            let recorded = ids.iter().filter(|id| ratio.samples(**id)).count();
-            let difference = (recorded as f64 / ids.len() as f64 - share).abs();
+            let recorded: u32 = ids.iter().map(|id| u32::from(ratio.samples(*id))).sum();
+            let difference = (f64::from(recorded) / 100_000.0 - share).abs();
             assert!(difference < 0.005, "{recorded} for {share}");
         }
     }

@@ -64,17 +64,14 @@ impl Observer for Tracer {
         };
         let count = 1 + record.attempts.len();
         // Before the spans are made: where there is no room, they need not be.
-        match self.queue.try_reserve_many(count) {
-            Ok(places) => {
-                let spans = spans(record, trace, SystemTime::now(), &self.scope);
-                for (place, span) in places.zip(spans) {
-                    place.send(span);
-                }
-            }
-            Err(_) => {
-                self.dropped.fetch_add(count as u64, Ordering::Relaxed);
-                self.metrics.spans_left("dropped", count);
-            }
+        let Ok(places) = self.queue.try_reserve_many(count) else {
+            self.dropped.fetch_add(count as u64, Ordering::Relaxed);
+            self.metrics.spans_left("dropped", count);
+            return;
+        };
+        let spans = spans(record, trace, SystemTime::now(), &self.scope);
+        for (place, span) in places.zip(spans) {
+            place.send(span);
         }
     }
 }

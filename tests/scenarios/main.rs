@@ -55,3 +55,4 @@ mod state_changing;
 mod streaming;
 mod support;
 mod support_selftest;
+mod traces;

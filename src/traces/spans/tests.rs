@@ -260,9 +260,9 @@ fn a_request_failed_where_the_server_side_did() {
         ("client_gone", "client_gone", 200, None),
     ] {
         let spans = made(&Record {
+            status,
             outcome,
             reason,
-            status,
             ..record(&[])
         });
         let kind = get(&spans[0], "error.type");

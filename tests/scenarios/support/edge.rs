@@ -6,6 +6,8 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use pingora_core::apps::http_app::HttpServer;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
 use vllm_pingora::config::Settings;
 use vllm_pingora::engines::Fleet;
 use vllm_pingora::metrics::Metrics;
@@ -98,6 +100,11 @@ impl EdgeBuilder {
         let mut admin = Listener::new("admin", admin, admin_app, Drain::default(), None);
         let served = tokio::spawn(async move { public.serve().await });
         tokio::spawn(async move { admin.serve().await });
+        let (stop_traces, stopped) = watch::channel(false);
+        let traces = parts.traces.map(|outlet| {
+            let exporter = outlet.open().expect("a way to the collector");
+            tokio::spawn(exporter.run(stopped))
+        });
         TestEdge {
             addr,
             admin_addr,
@@ -106,6 +113,8 @@ impl EdgeBuilder {
             metrics,
             upkeep: parts.upkeep,
             served,
+            stop_traces,
+            traces,
         }
     }
 }
@@ -136,7 +145,9 @@ pub struct TestEdge {
     fleet: Arc<Fleet>,
     metrics: Metrics,
     upkeep: Upkeep,
-    served: tokio::task::JoinHandle<()>,
+    served: JoinHandle<()>,
+    stop_traces: watch::Sender<bool>,
+    traces: Option<JoinHandle<()>>,
 }
 
 impl TestEdge {
@@ -279,6 +290,15 @@ impl TestEdge {
     pub fn drain(&self) -> &Drain {
         self.drain.begin();
         &self.drain
+    }
+
+    /// Sends the spans that are left, as at the end of the process.
+    pub async fn end_traces(&mut self) {
+        self.stop_traces.send_replace(true);
+        let sending = self.traces.take().expect("there are traces");
+        within(PATIENCE, || "spans are still sent".to_owned(), sending)
+            .await
+            .expect("no panic");
     }
 
     /// Waits until the listener has stopped.

@@ -11,6 +11,7 @@
 )]
 
 mod client;
+mod collector;
 mod edge;
 mod engine;
 mod full;
@@ -20,6 +21,7 @@ mod sse;
 mod wire;
 
 pub use client::{Client, Interim, NoResponse, Request, Response, post, req_n, req_s};
+pub use collector::{Collector, Span, SpanEvent};
 pub use edge::{
     EdgeBuilder, NOBODY_OUT, RETRIES, TestEdge, Trace, edge, lines_with, millis, retries, trace,
 };
