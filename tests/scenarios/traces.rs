@@ -457,3 +457,63 @@ async fn spans_that_wait_are_sent_at_the_end() {
         assert_eq!(collector.spans().len(), 6);
     }
 }
+
+/// A file of this test's own, gone at its end.
+struct File(std::path::PathBuf);
+
+impl Drop for File {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+#[tokio::test]
+async fn a_collector_behind_tls_is_known_by_its_certificate() {
+    let named = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+    let stranger = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+    let name = format!("vllm-pingora-collector-{}.pem", std::process::id());
+    let file = File(std::env::temp_dir().join(name));
+    std::fs::write(&file.0, named.cert.pem()).unwrap();
+    let trusted = [("SSL_CERT_FILE", file.0.to_str().unwrap())];
+    let engine = ScriptedEngine::start(ok("ok")).await;
+    for (certificate, is_known) in [(&named, true), (&stranger, false)] {
+        for collector in Collector::both_over_tls(certificate).await {
+            let endpoint = format!("https://{}", collector.authority());
+            let flags = [
+                "--otel-endpoint",
+                &endpoint,
+                "--otel-protocol",
+                collector.protocol(),
+            ];
+            let router = Process::start(&engine, &flags, &trusted).await;
+            let mut client = Client::connect(router.addr).await;
+            assert_eq!(client.ask(&req_n()).await.status, 200);
+            client.close();
+            let (status, log) = router.terminate().await;
+            assert!(status.success(), "{status} {log:#?}");
+            let told = log.iter().any(|line| line.contains("2 spans are lost"));
+            assert_eq!(told, !is_known, "{log:#?}");
+            assert_eq!(collector.spans().len(), if is_known { 2 } else { 0 });
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_process_ends_in_time_whatever_the_collector_does() {
+    let engine = ScriptedEngine::start(ok("ok")).await;
+    let (refusing, full) = (ScriptedEngine::refusing().await, Full::listen().await);
+    for url in [refusing.url(), full.url()] {
+        // As the environment gives it.
+        let env = [("OTEL_EXPORTER_OTLP_ENDPOINT", url.as_str())];
+        let router = Process::start(&engine, &[], &env).await;
+        let mut client = Client::connect(router.addr).await;
+        assert_eq!(client.ask(&req_n()).await.status, 200);
+        client.close();
+        let (status, log) = router.terminate().await;
+        assert!(status.success(), "{status} {log:#?}");
+        let told = log
+            .iter()
+            .any(|line| line.contains("WARN") && line.contains("traces: "));
+        assert!(told, "{log:#?}");
+    }
+}

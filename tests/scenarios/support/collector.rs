@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -12,10 +13,16 @@ use opentelemetry_proto::tonic::trace::v1::span::SpanKind;
 use opentelemetry_proto::tonic::trace::v1::status::StatusCode;
 use opentelemetry_proto::tonic::trace::v1::{self, ResourceSpans};
 use prost::Message as _;
-use tokio::net::{TcpListener, TcpStream};
+use rcgen::{CertifiedKey, KeyPair};
+use rustls::ServerConfig;
+use rustls::crypto::ring::default_provider;
+use rustls::pki_types::PrivatePkcs8KeyDer;
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+use tokio::net::TcpListener;
 use tokio::sync::watch;
+use tokio_rustls::TlsAcceptor;
 
-use super::{PATIENCE, ScriptedEngine, answer, status, within};
+use super::{PATIENCE, within};
 
 /// The path of the export call over gRPC.
 const EXPORT: &str = "/opentelemetry.proto.collector.trace.v1.TraceService/Export";
@@ -23,10 +30,14 @@ const EXPORT: &str = "/opentelemetry.proto.collector.trace.v1.TraceService/Expor
 /// A collector that listens.
 pub struct Collector {
     addr: SocketAddr,
-    protocol: &'static str,
+    protocol: Protocol,
     spans: watch::Receiver<Vec<Span>>,
-    /// The listener of the one over HTTP.
-    _http: Option<ScriptedEngine>,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Protocol {
+    Grpc,
+    Http,
 }
 
 /// What was said of one span. Numbers and switches are as text.
@@ -80,48 +91,75 @@ impl Span {
 impl Collector {
     /// One that is spoken to over gRPC.
     pub async fn grpc() -> Self {
+        Self::listen(Protocol::Grpc, None).await
+    }
+
+    /// One that is spoken to over HTTP/1.1.
+    pub async fn http() -> Self {
+        Self::listen(Protocol::Http, None).await
+    }
+
+    /// Both kinds, behind TLS with this certificate and its key.
+    pub async fn both_over_tls(certificate: &CertifiedKey<KeyPair>) -> [Self; 2] {
+        let key = PrivatePkcs8KeyDer::from(certificate.signing_key.serialize_der());
+        let tls = |protocol: &[u8]| {
+            let mut config = ServerConfig::builder_with_provider(Arc::new(default_provider()))
+                .with_safe_default_protocol_versions()
+                .expect("the versions of the provider")
+                .with_no_client_auth()
+                .with_single_cert(vec![certificate.cert.der().clone()], key.clone_key().into())
+                .expect("a key of this certificate");
+            config.alpn_protocols = vec![protocol.to_vec()];
+            Some(TlsAcceptor::from(Arc::new(config)))
+        };
+        [
+            Self::listen(Protocol::Grpc, tls(b"h2")).await,
+            Self::listen(Protocol::Http, tls(b"http/1.1")).await,
+        ]
+    }
+
+    async fn listen(protocol: Protocol, tls: Option<TlsAcceptor>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let addr = listener.local_addr().expect("an address");
         let (sender, spans) = watch::channel(Vec::new());
         tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
-                tokio::spawn(serve_grpc(stream, sender.clone()));
+                let (tls, sender) = (tls.clone(), sender.clone());
+                tokio::spawn(async move {
+                    match tls {
+                        Some(tls) => {
+                            let stream = tls.accept(stream).await.expect("a TLS client");
+                            protocol.serve(stream, &sender).await;
+                        }
+                        None => protocol.serve(stream, &sender).await,
+                    }
+                });
             }
         });
         Self {
             addr,
-            protocol: "grpc",
+            protocol,
             spans,
-            _http: None,
         }
     }
 
-    /// One that is spoken to over HTTP/1.1.
-    pub async fn http() -> Self {
-        let (sender, spans) = watch::channel(Vec::new());
-        let engine = ScriptedEngine::start(answer(move |delivery| {
-            assert_eq!(delivery.method, "POST");
-            assert_eq!(delivery.target, "/v1/traces");
-            let kind = delivery.headers.get("content-type");
-            assert_eq!(kind, Some("application/x-protobuf"));
-            take(&sender, &delivery.body);
-            status(200)
-        }))
-        .await;
-        Self {
-            addr: engine.addr(),
-            protocol: "http",
-            spans,
-            _http: Some(engine),
+    /// `localhost:PORT`, which is also the name in certificates.
+    pub fn authority(&self) -> String {
+        format!("localhost:{}", self.addr.port())
+    }
+
+    /// The word for its protocol in the settings.
+    pub fn protocol(&self) -> &'static str {
+        match self.protocol {
+            Protocol::Grpc => "grpc",
+            Protocol::Http => "http",
         }
     }
 
     /// The settings of a router that sends its spans here, as lines of YAML.
     pub fn settings(&self) -> String {
-        format!(
-            "otel_endpoint: http://{}\notel_protocol: {}\n",
-            self.addr, self.protocol
-        )
+        let (addr, protocol) = (self.addr, self.protocol());
+        format!("otel_endpoint: http://{addr}\notel_protocol: {protocol}\n")
     }
 
     /// Waits for at least `n` spans, and returns them all in the order they came: those of a
@@ -142,12 +180,29 @@ impl Collector {
     }
 }
 
-async fn serve_grpc(stream: TcpStream, spans: watch::Sender<Vec<Span>>) {
+impl Protocol {
+    async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
+        self,
+        stream: S,
+        spans: &watch::Sender<Vec<Span>>,
+    ) {
+        match self {
+            Self::Grpc => serve_grpc(stream, spans).await,
+            Self::Http => serve_http(stream, spans).await,
+        }
+    }
+}
+
+async fn serve_grpc<S: AsyncRead + AsyncWrite + Unpin>(
+    stream: S,
+    spans: &watch::Sender<Vec<Span>>,
+) {
     let mut connection = h2::server::handshake(stream).await.expect("HTTP/2");
     while let Some(Ok((request, mut respond))) = connection.accept().await {
+        assert_eq!(request.uri().path(), EXPORT);
         let spans = spans.clone();
+        // The connection has to be asked for more meanwhile, so that the body comes.
         tokio::spawn(async move {
-            assert_eq!(request.uri().path(), EXPORT);
             let mut body = request.into_body();
             let mut message = Vec::new();
             while let Some(Ok(data)) = body.data().await {
@@ -157,20 +212,53 @@ async fn serve_grpc(stream: TcpStream, spans: watch::Sender<Vec<Span>>) {
             // A flag, which says that it is not compressed, and the length.
             assert_eq!(message[0], 0);
             take(&spans, &message[5..]);
-            let head = http::Response::builder()
-                .header("content-type", "application/grpc")
-                .body(())
-                .expect("a head");
-            let mut response = respond.send_response(head, false).expect("a stream");
+            let head = http::Response::builder().header("content-type", "application/grpc");
+            let mut response = respond
+                .send_response(head.body(()).expect("a head"), false)
+                .expect("a stream");
             let nothing = Bytes::from_static(&[0; 5]);
             response.send_data(nothing, false).expect("a stream");
-            let trailers = [("grpc-status", "0")].map(|(name, value)| {
-                let name = http::HeaderName::from_static(name);
-                (name, http::HeaderValue::from_static(value))
-            });
-            let trailers = trailers.into_iter().collect();
+            let ok = (
+                http::HeaderName::from_static("grpc-status"),
+                http::HeaderValue::from_static("0"),
+            );
+            let trailers = [ok].into_iter().collect();
             response.send_trailers(trailers).expect("a stream");
         });
+    }
+}
+
+async fn serve_http<S: AsyncRead + AsyncWrite + Unpin>(
+    mut stream: S,
+    spans: &watch::Sender<Vec<Span>>,
+) {
+    const HEAD: &str = "POST /v1/traces HTTP/1.1\r\n";
+    let mut received = Vec::new();
+    while let Ok(1..) = stream.read_buf(&mut received).await {
+        let Some(end) = received.windows(4).position(|four| four == b"\r\n\r\n") else {
+            continue;
+        };
+        let head = std::str::from_utf8(&received[..end + 2]).expect("text");
+        let head = head.to_ascii_lowercase();
+        assert!(head.starts_with(&HEAD.to_ascii_lowercase()), "{head}");
+        assert!(
+            head.contains("\r\ncontent-type: application/x-protobuf\r\n"),
+            "{head}"
+        );
+        let length = head.split("\r\ncontent-length: ").nth(1).expect("a length");
+        let length: usize = length
+            .lines()
+            .next()
+            .expect("a number")
+            .parse()
+            .expect("a number");
+        let Some(body) = received.get(end + 4..end + 4 + length) else {
+            continue;
+        };
+        take(spans, body);
+        received.drain(..end + 4 + length);
+        let answer = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n";
+        stream.write_all(answer).await.expect("a client");
     }
 }
 

@@ -16,6 +16,7 @@ mod edge;
 mod engine;
 mod full;
 mod patience;
+mod process;
 mod script;
 mod sse;
 mod wire;
@@ -28,6 +29,7 @@ pub use edge::{
 pub use engine::{Connection, Delivery, ScriptedEngine};
 pub use full::Full;
 pub use patience::{PATIENCE, within};
+pub use process::Process;
 pub use script::{
     Point, Reply, Script, answer, chunks, connections, event, fin_at, flood, hang, ok, raw,
     raw_pieces, rst_at, script, sse, sse_body, status,
