@@ -76,7 +76,9 @@ impl Span {
 
     /// How long it took.
     pub fn took(&self) -> Duration {
-        self.end - self.start
+        self.end
+            .checked_sub(self.start)
+            .expect("it ends after it began")
     }
 
     /// Panics unless these attributes have these values; nothing means that it is not there.
@@ -318,5 +320,8 @@ fn attributes(pairs: &[KeyValue]) -> HashMap<String, String> {
 }
 
 fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    let halves = bytes.iter().flat_map(|byte| [byte >> 4, byte & 15]);
+    halves
+        .filter_map(|half| char::from_digit(half.into(), 16))
+        .collect()
 }
