@@ -9,6 +9,7 @@ mod pages;
 
 use std::sync::Arc;
 
+use arc_swap::ArcSwap;
 use async_trait::async_trait;
 use http::header::{ALLOW, CONTENT_LENGTH, CONTENT_TYPE};
 use http::{Method, Response};
@@ -37,7 +38,7 @@ pub struct Admin {
     /// All series.
     pub metrics: Metrics,
     /// The effective configuration as YAML, without secrets.
-    pub config: String,
+    pub config: Arc<ArcSwap<String>>,
     /// Whether the router has stopped to accept requests.
     pub draining: watch::Receiver<bool>,
 }

@@ -79,6 +79,9 @@ pub struct Loaded {
     pub warnings: Vec<String>,
 }
 
+/// Reads the configuration anew, from where it was first read from.
+pub type Load = Box<dyn Fn() -> Result<Loaded, ConfigErrors> + Send + Sync>;
+
 /// Reads and checks everything. Of the outside world only the `api_key_file` is touched.
 ///
 /// # Errors
@@ -137,6 +140,8 @@ fn read(reader: &mut Reader<'_>) -> Settings {
         extra_routes: extra_routes::read(reader),
         health: health::limits(reader),
         probe: health::probe(reader),
+        hold_timeout: reader.millis_or_off(&keys::HOLD_TIMEOUT_MS),
+        hold_queue_size: size(reader, &keys::HOLD_QUEUE_SIZE),
         retry: retries::read(reader),
         connect_timeout: reader.millis(&keys::CONNECT_TIMEOUT_MS),
         first_byte_timeout: reader.millis_or_off(&keys::FIRST_BYTE_TIMEOUT_MS),
@@ -152,6 +157,10 @@ fn read(reader: &mut Reader<'_>) -> Settings {
         )),
         api_keys: api_keys::of_clients(reader),
         engine_api_key: api_keys::of_engines(reader),
+        drain_settle: reader.millis(&keys::DRAIN_SETTLE_MS),
+        upgrade_sock: reader
+            .text(&keys::UPGRADE_SOCK)
+            .map(|(_, path)| path.into()),
         grace_period: reader.millis(&keys::GRACE_PERIOD_MS),
         log_level: LogLevel(
             reader

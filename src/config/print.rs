@@ -56,7 +56,9 @@ impl Settings {
         put(&mut out, &keys::API_KEYS, &self.api_keys);
         put(&mut out, &keys::API_KEY_FILE, ()); // its keys are among api_keys
         put(&mut out, &keys::ENGINE_API_KEY, &self.engine_api_key);
+        put(&mut out, &keys::DRAIN_SETTLE_MS, millis(self.drain_settle));
         put(&mut out, &keys::GRACE_PERIOD_MS, millis(self.grace_period));
+        put(&mut out, &keys::UPGRADE_SOCK, &self.upgrade_sock);
         put(&mut out, &keys::LOG_LEVEL, self.log_level.0.as_str().to_ascii_lowercase());
         put(&mut out, &keys::LOG_FORMAT, self.log_format.name());
         put(&mut out, &keys::OTEL_ENDPOINT, &self.traces.endpoint);
@@ -103,6 +105,12 @@ impl Settings {
         );
         put(out, &keys::SLOW_START_MS, millis(limits.slow_start));
         put(out, &keys::MOST_ENGINES_OUT, limits.most_out);
+        put(
+            out,
+            &keys::HOLD_TIMEOUT_MS,
+            millis(self.hold_timeout.unwrap_or_default()),
+        );
+        put(out, &keys::HOLD_QUEUE_SIZE, self.hold_queue_size);
     }
 
     /// While retries are off the other settings mean nothing; the defaults stand for them.

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use super::engine_url::EngineUrl;
@@ -51,6 +52,10 @@ pub struct Settings {
     pub health: HealthLimits,
     /// How engines are probed; `None` is not at all.
     pub probe: Option<Probe>,
+    /// How long a request waits for an engine of its model to come up; `None` is not at all.
+    pub hold_timeout: Option<Duration>,
+    /// Most requests that wait for one at once.
+    pub hold_queue_size: usize,
     /// The retry policy; `None` is off.
     pub retry: Option<RetryConfig>,
     /// Longest wait for a connection to an engine.
@@ -75,6 +80,10 @@ pub struct Settings {
     pub api_keys: Vec<Secret>,
     /// Key sent to engines.
     pub engine_api_key: Option<Secret>,
+    /// How long the public listener stays open after SIGTERM.
+    pub drain_settle: Duration,
+    /// Where listeners are handed over to a new process; `None` is nowhere.
+    pub upgrade_sock: Option<PathBuf>,
     /// How long running requests may take to finish after SIGTERM; zero cuts them.
     pub grace_period: Duration,
     /// Least severity that is logged.

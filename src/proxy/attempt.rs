@@ -50,6 +50,7 @@ impl Router {
             gone.set_retry(false);
             return Err(gone);
         }
+        self.hold(session, ctx).await?;
         if let Some(decided) = decided {
             self.metrics
                 .retried(decided.reason.label(), decided.backoff);
@@ -59,6 +60,9 @@ impl Router {
         };
         let fresh = std::mem::take(&mut forward.again_fresh);
         if !fresh {
+            if decided.is_some() {
+                forward.pool = self.fleet.renewed(&forward.pool);
+            }
             let ask = Ask {
                 session: forward.session.as_deref(),
                 prompt: forward.prompt.as_ref(),
@@ -106,7 +110,7 @@ impl Router {
         }
         // Engines share no connections, even where two of them have one address.
         peer.group_key = engine.id().number();
-        peer.options.idle_timeout = Some(self.engine_keepalive);
+        peer.options.idle_timeout = Some(ctx.plan.engine_keepalive);
         if fresh {
             // No pooled connection has this key, and this one is not pooled.
             peer.group_key = self.next_fresh_group();
@@ -116,7 +120,7 @@ impl Router {
             engine,
             exchange: Arc::clone(&ctx.exchange),
             upload,
-            limit: self.connect_timeout,
+            limit: ctx.plan.connect_timeout,
         }));
         Ok(Box::new(peer))
     }

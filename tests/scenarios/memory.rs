@@ -7,6 +7,9 @@ use crate::support::*;
 
 const MIB: usize = 1 << 20;
 
+/// Among many clients, one may be met by the failures meant for others.
+const RETRYING: [&str; 3] = ["--enable-retries", "--max-retries", "1000"];
+
 fn prompt(size: usize) -> Request {
     let body = format!(r#"{{"model":"m","prompt":"{}"}}"#, "x".repeat(size));
     post("/v1/chat/completions").body(body)
@@ -21,7 +24,7 @@ async fn c11_a_body_is_let_go_once_its_answer_has_begun_or_its_client_has_left()
     let begun = begun.header("Content-Type", "text/event-stream");
     let script = script([ok("warm"), hang(), begun]).forget_bodies();
     let engine = ScriptedEngine::start(script).await;
-    let router = Process::start(&engine, &["--enable-retries"], &[]).await;
+    let router = Process::start(&engine, &RETRYING, &[]).await;
     let ask = || async { Client::connect(router.addr).await };
     assert_eq!(ask().await.ask(&req_n()).await.text(), "warm");
     let idle = router.memory();
@@ -55,7 +58,7 @@ async fn c11_many_waiting_bodies_cost_little_more_than_their_bytes() {
     let engine = ScriptedEngine::start(script).await;
     // A busy machine takes a while over so many bytes.
     engine.set_patience(secs(60));
-    let router = Process::start(&engine, &["--enable-retries"], &[]).await;
+    let router = Process::start(&engine, &RETRYING, &[]).await;
     let mut client = Client::connect(router.addr).await;
     assert_eq!(client.ask(&req_n()).await.text(), "warm");
     let idle = router.memory();
@@ -86,7 +89,7 @@ async fn c24_twenty_clients_that_do_not_read_cost_little_memory_and_lose_nothing
     replies.extend(vec![endless; CLIENTS / 2]);
     replies.push(ok("quick"));
     let engine = ScriptedEngine::start(replies).await;
-    let router = Process::start(&engine, &["--enable-retries"], &[]).await;
+    let router = Process::start(&engine, &RETRYING, &[]).await;
     let mut client = Client::connect(router.addr).await;
     assert_eq!(client.ask(&req_n()).await.text(), "warm");
     let idle = router.memory();
@@ -125,7 +128,7 @@ async fn c24_twenty_clients_that_do_not_read_cost_little_memory_and_lose_nothing
 #[tokio::test]
 async fn c18_clients_that_vanish_in_their_upload_keep_no_core_busy() {
     let engine = ScriptedEngine::start(ok("good")).await;
-    let router = Process::start(&engine, &["--enable-retries"], &[]).await;
+    let router = Process::start(&engine, &RETRYING, &[]).await;
     let declared = ("Content-Length", "1048576");
     let chunked = ("Transfer-Encoding", "chunked");
     for (framing, part) in [

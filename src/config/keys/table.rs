@@ -105,6 +105,11 @@ table! {
         "how long an engine that comes back gets less than its share, in milliseconds; 0 is not at all";
     MOST_ENGINES_OUT: "most_engines_out", Anywhere, Number, "0.5", Health,
         "share of a model's engines that may be out, from 0 to 1; with more, all are asked";
+    HOLD_TIMEOUT_MS: "hold_timeout_ms", Anywhere, Millis(0, DAY_MS), "0", Health,
+        "longest wait of a request for an engine of its model to come up, where none is, in \
+         milliseconds; 0 fails it at once";
+    HOLD_QUEUE_SIZE: "hold_queue_size", Anywhere, Whole(1, 1_000_000), "1000", Health,
+        "most requests that wait so at once; further ones fail at once";
 
     ENABLE_RETRIES: "enable_retries", Anywhere, Switch, "false", Retries,
         "hide transient failures of engines by asking again; off, the settings below are ignored";
@@ -148,8 +153,14 @@ table! {
     ENGINE_API_KEY: "engine_api_key", Anywhere, Secret, "null", Keys,
         "key sent to the engines; left out, VLLM_API_KEY of the environment is taken, if set";
 
+    DRAIN_SETTLE_MS: "drain_settle_ms", Anywhere, Millis(0, DAY_MS), "0", Running,
+        "how long connections are still accepted after SIGTERM, with /ready at 503 and a close after \
+         each answer, until load balancers have heard of it, in milliseconds";
     GRACE_PERIOD_MS: "grace_period_ms", Anywhere, Millis(0, DAY_MS), "30000", Running,
-        "how long running requests may take to finish after SIGTERM, in milliseconds; 0 cuts them";
+        "how long running requests may take to finish after that, in milliseconds; 0 cuts them";
+    UPGRADE_SOCK: "upgrade_sock", Anywhere, Path, "null", Running,
+        "socket at which a process started with --upgrade waits for the listeners of the one that \
+         runs, which hands them over on SIGQUIT; a path only this user can write to";
     LOG_LEVEL: "log_level", Anywhere,
         Choice(&["off", "error", "warn", "info", "debug", "trace"], &[]), "info", Running,
         "least severity that is logged; off logs nothing";

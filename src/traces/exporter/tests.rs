@@ -1,9 +1,11 @@
+use std::collections::BTreeMap;
 use std::sync::Mutex;
 
 use opentelemetry_sdk::error::{OTelSdkError, OTelSdkResult};
 
 use super::*;
 use crate::config::Settings;
+use crate::engines::{Fleet, Policy};
 use crate::record::{OTHER_ROUTE, Observer as _, Record};
 use crate::traces::{self, Tracer};
 
@@ -105,7 +107,8 @@ impl Traced {
     }
 
     fn spans(&self, outcome: &str) -> u64 {
-        let text = String::from_utf8(self.metrics.expose(&[])).unwrap();
+        let nobody = Fleet::new(&[], &BTreeMap::new(), Policy::default());
+        let text = String::from_utf8(self.metrics.expose(&nobody)).unwrap();
         let series = format!("vllm_pingora_spans_total{{outcome=\"{outcome}\"}} ");
         let value = text.lines().find_map(|line| line.strip_prefix(&series));
         value.map_or(0, |value| value.parse().unwrap())

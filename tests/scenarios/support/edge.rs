@@ -1,17 +1,18 @@
 //! The real router, in the test's own runtime, on ports of its own.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::net::{SocketAddr, TcpListener};
+use std::path::Path;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use pingora_core::apps::http_app::HttpServer;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
-use vllm_pingora::config::Settings;
+use vllm_pingora::config::{self, Inputs, Load, Settings};
 use vllm_pingora::engines::Fleet;
 use vllm_pingora::metrics::Metrics;
-use vllm_pingora::server::{Drain, Listener, Parts, Upkeep};
+use vllm_pingora::server::{Drain, Listener, Parts, Reloader, Upkeep};
 
 use super::{Client, PATIENCE, Request, Response, ScriptedEngine, within};
 
@@ -82,9 +83,13 @@ impl EdgeBuilder {
         self
     }
 
+    fn text(&self) -> String {
+        format!("{}\nengines:\n{}", self.yaml, self.engines.concat())
+    }
+
     /// Starts the router and waits until it has looked up names and asked for models.
     pub async fn start(self) -> TestEdge {
-        let yaml = format!("{}\nengines:\n{}", self.yaml, self.engines.concat());
+        let yaml = self.text();
         let settings = Settings::from_yaml(&yaml).unwrap_or_else(|e| panic!("{e}\n{yaml}"));
         capture_logs();
         walk_the_clock();
@@ -93,6 +98,8 @@ impl EdgeBuilder {
         parts.upkeep.round().await;
         let fleet = Arc::clone(&parts.admin.fleet);
         let metrics = parts.admin.metrics.clone();
+        let file = Arc::new(Mutex::new(yaml));
+        let reloader = Reloader::new(reading(&file), settings, parts.live);
         let (public, addr) = bind();
         let (admin, admin_addr) = bind();
         let mut public = Listener::new("public", public, parts.edge, drain.clone(), None);
@@ -112,11 +119,27 @@ impl EdgeBuilder {
             fleet,
             metrics,
             upkeep: parts.upkeep,
+            reloader,
+            file,
             served,
             stop_traces,
             traces,
         }
     }
+}
+
+/// Reads the configuration from `file`.
+fn reading(file: &Arc<Mutex<String>>) -> Load {
+    let file = Arc::clone(file);
+    Box::new(move || {
+        let none = BTreeMap::new();
+        let text = file.lock().expect("no panic").clone();
+        config::load(Inputs {
+            flags: &none,
+            env: &none,
+            file: Some((Path::new("router.yaml"), &text)),
+        })
+    })
 }
 
 /// Keeps a paused clock from jumping. It runs on whenever nothing is ready, and for a moment
@@ -145,6 +168,9 @@ pub struct TestEdge {
     fleet: Arc<Fleet>,
     metrics: Metrics,
     upkeep: Upkeep,
+    reloader: Reloader,
+    /// The text of the configuration.
+    file: Arc<Mutex<String>>,
     served: JoinHandle<()>,
     stop_traces: watch::Sender<bool>,
     traces: Option<JoinHandle<()>>,
@@ -174,7 +200,7 @@ impl TestEdge {
 
     /// The whole exposition.
     pub fn exposition(&self) -> String {
-        String::from_utf8(self.metrics.expose(self.fleet.engines())).expect("text")
+        String::from_utf8(self.metrics.expose(&self.fleet)).expect("text")
     }
 
     /// The sum over all series of this name that carry all of these labels.
@@ -223,6 +249,17 @@ impl TestEdge {
             assert_eq!(found, within as f64, "waits of up to {bound} s");
         }
         assert_eq!(self.metric(&name("count"), &[]), expected.len() as f64);
+    }
+
+    /// Changes the configuration to this one, as after a HUP signal; whether it is taken on.
+    pub fn reload(&self, changed: &EdgeBuilder) -> bool {
+        self.reload_text(&changed.text())
+    }
+
+    /// Changes the text of the configuration to this one; whether it is taken on.
+    pub fn reload_text(&self, text: &str) -> bool {
+        text.clone_into(&mut self.file.lock().expect("no panic"));
+        self.reloader.reload()
     }
 
     /// Probes every engine once.
@@ -299,6 +336,11 @@ impl TestEdge {
         within(PATIENCE, || "spans are still sent".to_owned(), sending)
             .await
             .expect("no panic");
+    }
+
+    /// Announces the end, as after a TERM signal with a settle time.
+    pub fn announce_the_end(&self) {
+        self.drain.announce();
     }
 
     /// Waits until the listener has stopped.
