@@ -8,6 +8,7 @@ mod listener;
 mod live;
 mod parts;
 mod reload;
+mod search;
 mod signals;
 mod upkeep;
 
@@ -32,6 +33,7 @@ pub use listener::Listener;
 pub use live::Live;
 pub use parts::Parts;
 pub use reload::Reloader;
+pub use search::Search;
 pub use signals::{Pace, Signals};
 pub use upkeep::{Duties, Upkeep};
 
@@ -129,10 +131,11 @@ pub fn run(settings: &Settings, start: Start) -> Result<(), ServeError> {
             .map_or_else(|e| e.to_string(), |a| a.to_string())
     };
     let welcome = format!(
-        "vllm-pingora {} listening on {}, admin on {}, engines={} retries={}",
+        "vllm-pingora {} listening on {}, admin on {}, discovery={} engines={} retries={}",
         env!("CARGO_PKG_VERSION"),
         shown(&public),
         shown(&admin),
+        settings.discovery.word(),
         settings.engines.len(),
         if settings.retry.is_some() {
             "on"

@@ -6,7 +6,7 @@ use arc_swap::ArcSwap;
 use http::header::InvalidHeaderValue;
 use tokio::sync::watch;
 
-use super::Duties;
+use super::{Duties, Search};
 use crate::config::{Secret, Settings};
 use crate::edge::{Edge, EdgeOptions, Patience};
 use crate::engines::{EngineKey, Fleet, Policy};
@@ -21,6 +21,7 @@ use crate::proxy::{Plan, Router};
 #[derive(Debug)]
 pub struct Live {
     pub(super) fleet: Arc<Fleet>,
+    pub(super) search: Arc<Search>,
     pub(super) key: Arc<EngineKey>,
     pub(super) plan: Arc<ArcSwap<Plan>>,
     pub(super) edge: Arc<Edge<Router>>,
@@ -42,8 +43,8 @@ impl Live {
         };
         self.key
             .set(settings.engine_api_key.as_ref().map(Secret::expose));
-        self.fleet
-            .adopt(&settings.engines, &settings.aliases, policy);
+        self.fleet.adopt(&settings.aliases, policy);
+        self.search.adopt(settings);
         self.plan.store(Arc::new(plan));
         self.edge.set_options(edge_options(settings));
         let duties = Duties::new(settings, &self.fleet, &self.key);

@@ -6,7 +6,7 @@ use arc_swap::ArcSwap;
 use tokio::sync::watch;
 
 use super::live::edge_options;
-use super::{ASK_LIMIT, Drain, Duties, Live, ServeError, Upkeep, pingora_conf};
+use super::{ASK_LIMIT, Drain, Duties, Live, Search, ServeError, Upkeep, pingora_conf};
 use crate::access_log::AccessLog;
 use crate::admin::{Admin, Control};
 use crate::config::{Secret, Settings};
@@ -38,14 +38,12 @@ impl Parts {
     /// # Errors
     /// The engine key cannot be sent, or metrics cannot be registered.
     pub fn new(settings: &Settings, drain: &Drain) -> Result<Self, ServeError> {
-        let fleet = Arc::new(Fleet::new(
-            &settings.engines,
-            &settings.aliases,
-            Policy {
-                routing: settings.routing,
-                health: settings.health,
-            },
-        ));
+        let policy = Policy {
+            routing: settings.routing,
+            health: settings.health,
+        };
+        let fleet = Arc::new(Fleet::new(&[], &settings.aliases, policy));
+        let search = Arc::new(Search::new(settings, &fleet));
         let key = Arc::new(EngineKey::default());
         key.set(settings.engine_api_key.as_ref().map(Secret::expose));
         let catalog = Catalog::new(Arc::clone(&fleet), Arc::clone(&key), ASK_LIMIT);
@@ -80,11 +78,17 @@ impl Parts {
         );
         let edge = Arc::new(edge);
         let duties = watch::Sender::new(Arc::new(Duties::new(settings, &fleet, &key)));
-        let upkeep = Upkeep::new(Arc::clone(&fleet), Arc::clone(&catalog), duties.subscribe());
+        let upkeep = Upkeep::new(
+            Arc::clone(&fleet),
+            Arc::clone(&search),
+            Arc::clone(&catalog),
+            duties.subscribe(),
+        );
         let config = Arc::new(ArcSwap::from_pointee(settings.to_yaml()));
         Ok(Self {
             live: Live {
                 fleet: Arc::clone(&fleet),
+                search,
                 key: Arc::clone(&key),
                 plan,
                 edge: Arc::clone(&edge),

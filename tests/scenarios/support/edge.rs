@@ -84,18 +84,38 @@ impl EdgeBuilder {
     }
 
     fn text(&self) -> String {
-        format!("{}\nengines:\n{}", self.yaml, self.engines.concat())
+        let engines = self.engines.concat();
+        let key = if engines.is_empty() { "" } else { "engines:\n" };
+        format!("{}\n{key}{engines}", self.yaml)
     }
 
     /// Starts the router and waits until it has looked up names and asked for models.
     pub async fn start(self) -> TestEdge {
+        self.start_with(async |upkeep| upkeep.round().await).await
+    }
+
+    /// The same, and goes on with all that goes on behind requests: engines are found, names
+    /// looked up again, models asked for again.
+    pub async fn start_kept_up(self) -> TestEdge {
+        self.start_with(async |upkeep| {
+            let mut upkeep = upkeep.clone();
+            let (ready, is_ready) = tokio::sync::oneshot::channel();
+            tokio::spawn(async move {
+                upkeep.run(|| ready.send(()).expect("somebody waits")).await;
+            });
+            is_ready.await.expect("the upkeep goes on");
+        })
+        .await
+    }
+
+    async fn start_with(self, begin: impl AsyncFnOnce(&Upkeep)) -> TestEdge {
         let yaml = self.text();
         let settings = Settings::from_yaml(&yaml).unwrap_or_else(|e| panic!("{e}\n{yaml}"));
         capture_logs();
         walk_the_clock();
         let drain = Drain::default();
         let parts = Parts::new(&settings, &drain).expect("the router starts");
-        parts.upkeep.round().await;
+        begin(&parts.upkeep).await;
         let fleet = Arc::clone(&parts.admin.fleet);
         let metrics = parts.admin.metrics.clone();
         let file = Arc::new(Mutex::new(yaml));
@@ -249,6 +269,39 @@ impl TestEdge {
             assert_eq!(found, within as f64, "waits of up to {bound} s");
         }
         assert_eq!(self.metric(&name("count"), &[]), expected.len() as f64);
+    }
+
+    pub fn fleet(&self) -> &Fleet {
+        &self.fleet
+    }
+
+    /// The URLs of the engines there are now.
+    pub fn engines(&self) -> Vec<String> {
+        let engines = self.fleet.engines();
+        engines
+            .iter()
+            .map(|engine| engine.url().to_string())
+            .collect()
+    }
+
+    /// Waits until these are the engines there are, in any order, and it is known what they serve.
+    pub async fn wait_for_engines<'a>(&self, urls: impl IntoIterator<Item = &'a str>) {
+        let mut wanted: Vec<_> = urls.into_iter().map(ToOwned::to_owned).collect();
+        wanted.sort_unstable();
+        let mut changes = self.fleet.watch();
+        let settled = async {
+            loop {
+                let mut engines = self.engines();
+                engines.sort_unstable();
+                let all = self.fleet.engines();
+                if engines == wanted && all.iter().all(|e| self.fleet.is_heard(e.id())) {
+                    return;
+                }
+                changes.changed().await.expect("the fleet is there");
+            }
+        };
+        let complaint = || format!("{:?} are not {wanted:?}, or not heard", self.engines());
+        within(PATIENCE, complaint, settled).await;
     }
 
     /// Changes the configuration to this one, as after a HUP signal; whether it is taken on.
