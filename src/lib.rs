@@ -10,7 +10,8 @@
 //! 3. [`engines`] says who serves that model, [`routing`] picks one of them;
 //! 4. the engine answers, refuses or dies; [`retry`] decides what follows;
 //! 5. [`edge`] lets the answer through from its first body byte on;
-//! 6. a [`record`] of how it ended goes to [`metrics`] and the [`access_log`], once.
+//! 6. a [`record`] of how it ended goes to [`metrics`], the [`status`] page and the
+//!    [`access_log`], once.
 //!
 //! Around it: [`config`] and [`cli`] make the settings, [`server`] starts and stops everything,
 //! [`admin`] shows it, [`logging`] writes it down, [`api_error`] words our own refusals, and
@@ -35,3 +36,4 @@ pub mod retry;
 pub mod routing;
 pub mod server;
 pub mod simulator;
+pub mod status;
