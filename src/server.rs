@@ -10,18 +10,18 @@ use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
 use std::sync::Arc;
 use std::time::Duration;
 
-use pingora_core::apps::http_app::HttpServer;
 use pingora_core::server::configuration::ServerConf;
 use pingora_core::server::{RunArgs, Server};
 
 use crate::access_log::AccessLog;
-use crate::admin::{Admin, Control};
+use crate::admin::{Admin, Control, Streams};
 use crate::config::{Secret, Settings};
 use crate::edge::{Edge, EdgeOptions, Patience};
 use crate::engines::{Catalog, Fleet, Policy};
 use crate::metrics::Metrics;
 use crate::proxy::{Router, on_refusal};
 use crate::record::Observers;
+use crate::status::Status;
 
 pub use drain::{Drain, Signals};
 pub use listener::Listener;
@@ -81,12 +81,22 @@ impl Parts {
         let engine_key = settings.engine_api_key.as_ref().map(Secret::expose);
         let catalog = Arc::new(Catalog::new(Arc::clone(&fleet), engine_key, ASK_LIMIT));
         let metrics = Metrics::new()?;
+        let status = Status::new(
+            Arc::clone(&fleet),
+            metrics.clone(),
+            drain.watch(),
+            settings.retry.is_some(),
+        );
         fleet.on_change({
-            let metrics = metrics.clone();
-            move |engine, condition| metrics.condition_changed(engine.label(), condition.label())
+            let (metrics, noted) = (metrics.clone(), status.on_change());
+            move |engine, condition| {
+                metrics.condition_changed(engine.label(), condition.label());
+                noted(engine, condition);
+            }
         });
         let observers = Observers::new(vec![
             Box::new(metrics.clone()),
+            Box::new(status.clone()),
             Box::new(AccessLog(settings.log_format.into())),
         ]);
         let router = Router::new(
@@ -108,6 +118,8 @@ impl Parts {
             fleet,
             catalog,
             metrics,
+            status,
+            streams: Streams::default(),
             config: settings.to_yaml(),
             draining: drain.watch(),
         };
@@ -158,11 +170,10 @@ pub fn run(settings: &Settings) -> Result<(), ServeError> {
     ));
     // The first request finds names resolved and models asked for.
     public.add_dependency(&upkeep);
-    let admin_app = Arc::new(HttpServer::new_app(parts.admin));
     server.add_service(Listener::new(
         "admin",
         admin,
-        admin_app,
+        Arc::new(parts.admin),
         Drain::default(),
         Some(1),
     ));

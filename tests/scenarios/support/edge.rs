@@ -5,7 +5,6 @@ use std::net::{SocketAddr, TcpListener};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
-use pingora_core::apps::http_app::HttpServer;
 use vllm_pingora::config::Settings;
 use vllm_pingora::engines::Fleet;
 use vllm_pingora::metrics::Metrics;
@@ -94,7 +93,7 @@ impl EdgeBuilder {
         let (public, addr) = bind();
         let (admin, admin_addr) = bind();
         let mut public = Listener::new("public", public, parts.edge, drain.clone(), None);
-        let admin_app = Arc::new(HttpServer::new_app(parts.admin));
+        let admin_app = Arc::new(parts.admin);
         let mut admin = Listener::new("admin", admin, admin_app, Drain::default(), None);
         let served = tokio::spawn(async move { public.serve().await });
         tokio::spawn(async move { admin.serve().await });
