@@ -1,7 +1,7 @@
 // Small charts over the last quarter of an hour, with one cursor over all of them.
 
 import { el, setAttribute, setText, svg } from "./dom.js";
-import { hourAndMinute, timeOfDay } from "./format.js";
+import { NOTHING, hourAndMinute, timeOfDay } from "./format.js";
 import { EMPTY, charts } from "./series.js";
 
 const SECONDS = 900;
@@ -56,7 +56,8 @@ export class Charts {
       first,
       last,
       count: this.cells,
-      cells: Array.from({ length: this.cells }, (_, place) => state.cells.get(first + place) ?? EMPTY),
+      // Before the process was started there is nothing, which is less than nothing that ended.
+      cells: Array.from({ length: this.cells }, (_, place) => (first + place < 0 ? null : (state.cells.get(first + place) ?? EMPTY))),
       from: time(first),
       to: time(last + 1),
       cursor: this.cursor === null ? null : this.cursor - first,
@@ -133,17 +134,24 @@ class Chart {
     const width = Math.max(160, this.plot.clientWidth);
     const inner = { width: width - MARGIN.left - MARGIN.right, height: HEIGHT - MARGIN.top - MARGIN.bottom };
     const x = (place) => MARGIN.left + (place / view.count) * inner.width;
-    const values = this.what.series.map((series) => view.cells.map(series.of));
+    const values = this.what.series.map((series) => view.cells.map((cell) => (cell === null ? null : series.of(cell))));
     const scale = this.scale(values, inner.height);
     setAttribute(this.svg, "width", width);
     setAttribute(this.svg, "viewBox", `0 0 ${width} ${HEIGHT}`);
-    const parts = [...this.grid(scale, width), ...this.times(view, inner.width)];
+    const before = Math.max(0, -view.first);
+    const parts = [];
+    if (before > 0) parts.push(svg("rect", { class: "before", x: x(0), y: MARGIN.top, width: x(before) - x(0), height: inner.height }));
+    parts.push(...this.grid(scale, width), ...this.times(view, inner.width));
     if (this.what.kind === "stack") parts.push(...this.areas(values, x, scale.y));
     else parts.push(...this.lines(values, x, scale.y));
     parts.push(...this.marks(view, inner.width));
     if (view.cursor !== null) {
       const at = x(view.cursor + 0.5);
       parts.push(svg("line", { class: "cursor", x1: at, x2: at, y1: MARGIN.top, y2: HEIGHT - MARGIN.bottom }));
+    }
+    if (!values.some((series) => series.some((value) => value > 0))) {
+      const at = { class: "no-data", x: MARGIN.left + inner.width / 2, y: MARGIN.top + inner.height / 2 + 4, "text-anchor": "middle" };
+      parts.push(svg("text", at, "none so far"));
     }
     this.svg.replaceChildren(...parts);
     this.tell(view, values);
@@ -153,7 +161,7 @@ class Chart {
   tell(view, values) {
     const { what } = this;
     const texts = what.series.map((series, place) =>
-      view.cursor === null ? series.over(view.window, view.covered) : what.format(values[place][view.cursor]),
+      view.cursor === null ? series.over(view.window, view.covered) : values[place][view.cursor] === null ? NOTHING : what.format(values[place][view.cursor]),
     );
     texts.forEach((text, place) => setText(this.values[place], text));
     setText(this.figure, what.figure(view.window, view.covered));
@@ -177,15 +185,15 @@ class Chart {
       for (let power = least; power <= most; power += step) ticks.push(10 ** power);
       return { ticks, y: (value) => bottom - ((Math.log10(Math.max(value, 10 ** least)) - least) / (most - least)) * height };
     }
-    const sums = this.what.kind === "stack" ? values[0].map((_, place) => values.reduce((sum, it) => sum + it[place], 0)) : known;
-    const most = nice(Math.max(0, ...sums), this.what.format(0.5) === "0.5");
+    const sums = this.what.kind === "stack" ? values[0].map((_, place) => values.reduce((sum, it) => sum + (it[place] ?? 0), 0)) : known;
+    const most = nice(Math.max(0, ...sums), this.what.fractions);
     return { ticks: [0, most / 2, most], y: (value) => bottom - (value / most) * height };
   }
 
   grid({ ticks, y }, width) {
     return ticks.flatMap((tick) => [
       svg("line", { class: "grid", x1: MARGIN.left, x2: width - MARGIN.right, y1: y(tick), y2: y(tick) }),
-      svg("text", { class: "tick", x: MARGIN.left - 6, y: y(tick) + 3.5, "text-anchor": "end" }, this.what.format(tick)),
+      svg("text", { class: "tick", x: MARGIN.left - 6, y: y(tick) + 3.5, "text-anchor": "end" }, this.what.tick(tick)),
     ]);
   }
 
@@ -205,7 +213,7 @@ class Chart {
   areas(values, x, y) {
     let below = values[0].map(() => 0);
     return values.map((series, place) => {
-      const above = series.map((value, at) => value + below[at]);
+      const above = series.map((value, at) => (value ?? 0) + below[at]);
       const path = series.some((value) => value > 0) ? area(above, below, x, y) : "";
       below = above;
       return svg("path", { class: `area ${this.what.series[place].look}`, d: path });
@@ -215,7 +223,9 @@ class Chart {
   lines(values, x, y) {
     return values.map((series, place) => {
       const { look } = this.what.series[place];
-      return svg("path", { class: `line ${look}`, d: line(series, (at) => x(at + 0.5), y) });
+      // A row of zeros would lie over another one.
+      const any = series.some((value) => value > 0);
+      return svg("path", { class: `line ${look}`, d: any ? line(series, (at) => x(at + 0.5), y) : "" });
     });
   }
 

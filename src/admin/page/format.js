@@ -2,6 +2,7 @@
 
 const whole = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
 const tenths = new Intl.NumberFormat("en", { minimumFractionDigits: 1, maximumFractionDigits: 1 });
+const oneAtMost = new Intl.NumberFormat("en", { maximumFractionDigits: 1 });
 const hundredths = new Intl.NumberFormat("en", { maximumFractionDigits: 2 });
 const clock = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit", second: "2-digit" });
 const clockShort = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit" });
@@ -16,6 +17,11 @@ export function count(n) {
 /** `1 request`, `2 requests`. */
 export function counted(n, one, many = `${one}s`) {
   return `${whole.format(n)} ${n === 1 ? one : many}`;
+}
+
+/** A number as short as it can be, for the marks of an axis. */
+export function mark(n) {
+  return hundredths.format(n);
 }
 
 /** How often a second. */
@@ -42,7 +48,7 @@ export function millis(ms) {
   if (ms === null || ms === undefined) return NOTHING;
   if (ms === 0) return "0 ms";
   if (ms < 1) return "<1 ms";
-  if (ms < 10) return `${tenths.format(ms)} ms`;
+  if (ms < 10) return `${oneAtMost.format(ms)} ms`;
   if (ms < 1000) return `${whole.format(ms)} ms`;
   if (ms < 100e3) return `${hundredths.format(ms / 1e3)} s`;
   return duration(ms / 1e3);

@@ -8,6 +8,8 @@ const KINDS = {
   retried: { level: "ok", word: "saved" },
   refused: { level: "warn", word: "refused" },
 };
+/** More requests than these are shown only on demand. */
+const FEW = 15;
 const NONE = {
   all: "No request has failed, been retried or refused.",
   failed: "No request has failed because of engines or the router.",
@@ -16,12 +18,18 @@ const NONE = {
 };
 
 export class Requests {
-  constructor(list, none, kinds) {
+  constructor(list, none, kinds, more) {
     this.list = list;
     this.none = none;
     this.kinds = kinds;
+    this.more = more;
+    this.all = false;
     this.items = new Map();
     kinds.addEventListener("change", () => this.draw());
+    more.addEventListener("click", () => {
+      this.all = !this.all;
+      this.draw();
+    });
   }
 
   show(state) {
@@ -33,7 +41,8 @@ export class Requests {
     if (!this.state) return;
     const kind = this.kinds.querySelector("input:checked").value;
     const { requests } = this.state;
-    const shown = requests.filter((request) => kind === "all" || request.kind === kind).slice(0, 100);
+    const found = requests.filter((request) => kind === "all" || request.kind === kind);
+    const shown = this.all ? found : found.slice(0, FEW);
     // A request never changes once it has ended, so that an open one stays as it is.
     const nodes = shown.map((request) => {
       if (!this.items.has(request.number)) this.items.set(request.number, item(request, this.state));
@@ -42,6 +51,8 @@ export class Requests {
     const known = new Set(requests.map((request) => request.number));
     for (const number of this.items.keys()) if (!known.has(number)) this.items.delete(number);
     arrange(this.list, nodes);
+    this.more.hidden = found.length <= FEW;
+    setText(this.more, this.all ? `Show the last ${FEW}` : `Show all ${count(found.length)}`);
     this.none.hidden = shown.length > 0;
     setText(this.none, NONE[kind]);
   }
@@ -56,7 +67,7 @@ function item(request, state) {
   const left = request.outcome === "client_gone";
   const { level, word } = left ? { level: "idle", word: "left" } : KINDS[request.kind];
   const time = timeOfDay(state.unixMs(request.at_ms));
-  const what = left ? "client left" : request.error === null ? String(request.status) : words(request.error);
+  const what = left ? "client left" : request.error === null ? `${reasons(request)} → ${request.status}` : words(request.error);
   const details = el(
     "details",
     {},
@@ -68,13 +79,19 @@ function item(request, state) {
       el("span", { class: "what" }, what),
       el("span", { class: "path" }, `${request.method} ${request.path}`),
       el("span", { class: "tries" }, request.attempts_made === 0 ? "no attempt" : counted(request.attempts_made, "attempt")),
-      track(request),
+      request.attempts.length === 0 ? el("span") : track(request),
       el("span", { class: "took" }, millis(request.total_ms)),
     ),
   );
   // What is inside is made when somebody looks.
   details.addEventListener("toggle", () => details.childElementCount === 1 && details.append(inside(request)), { once: true });
   return el("li", { "data-kind": request.kind }, details);
+}
+
+/** What made further attempts necessary, each reason once. */
+function reasons(request) {
+  const all = request.attempts.map((attempt) => attempt.reason).filter((reason) => reason !== null);
+  return [...new Set(all)].map(words).join(", ");
 }
 
 /** All attempts and the waits between them, on one line. */
@@ -99,6 +116,12 @@ function look(attempt) {
   if (attempt.outcome === "client_gone") return "gone";
   if (attempt.outcome !== "answered") return "error";
   return attempt.status >= 400 ? "error" : "good";
+}
+
+/** How an attempt ended, in words. */
+function outcome({ outcome, status }) {
+  if (outcome === "retryable_status") return `status ${status}`;
+  return status === null ? words(outcome) : `${words(outcome)}, status ${status}`;
 }
 
 function inside(request) {
@@ -136,7 +159,6 @@ function timeline(request) {
       rows.push(el("li", { class: "gap" }, `${wait} after ${words(attempt.reason ?? "")}`));
     }
     const good = look(attempt) === "good";
-    const status = attempt.status === null ? "" : ` ${attempt.status}`;
     const line = el("span", { class: "track", "aria-hidden": "true" });
     if (attempt.backoff_ms > 0) line.append(span(request, "wait", attempt.begun_ms - attempt.backoff_ms, attempt.backoff_ms));
     line.append(span(request, look(attempt), attempt.begun_ms, attempt.took_ms));
@@ -146,7 +168,7 @@ function timeline(request) {
         { class: "try" },
         el("span", { class: "number" }, String(attempt.number)),
         el("span", { class: "engine" }, attempt.engine),
-        el("span", { class: "outcome" }, icon(good ? "ok" : look(attempt) === "gone" ? "idle" : "bad"), `${words(attempt.outcome)}${status}`),
+        el("span", { class: "outcome" }, icon(good ? "ok" : look(attempt) === "gone" ? "idle" : "bad"), outcome(attempt)),
         line,
         el("span", { class: "took" }, `at ${millis(attempt.begun_ms)}, took ${millis(attempt.took_ms)}`),
       ),

@@ -1,6 +1,6 @@
 // What the charts show: series over cells of time, and their figures over a window.
 
-import { count, millis, rate, share } from "./format.js";
+import { count, mark, millis, rate, share } from "./format.js";
 
 const left = (it) => it.outcomes.client_gone ?? 0;
 const failed = (it) => it.faults.fleet + it.faults.router;
@@ -28,7 +28,9 @@ export function charts(cellSeconds) {
       title: "Requests",
       unit: "per second",
       kind: "stack",
+      fractions: true,
       format: rate,
+      tick: mark,
       figure: (window, covered) => `${rate(window.requests / covered)} /s`,
       series: [
         { name: "answered", look: "answered", ...perSecond(answered) },
@@ -42,7 +44,8 @@ export function charts(cellSeconds) {
       unit: `per ${cellSeconds} s`,
       kind: "stack",
       format: count,
-      figure: (window) => `${share(failed(window), window.requests)} failed`,
+      tick: count,
+      figure: (window) => (window.requests === 0 ? "" : `${share(failed(window), window.requests)} failed`),
       series: [
         { name: "fleet", look: "fleet", ...number((it) => it.faults.fleet) },
         { name: "router", look: "router", ...number((it) => it.faults.router) },
@@ -55,6 +58,7 @@ export function charts(cellSeconds) {
       unit: `per ${cellSeconds} s`,
       kind: "lines",
       format: count,
+      tick: count,
       figure: (window) => `${count(window.retries.saved)} saved`,
       series: [
         { name: "extra attempts", look: "extra", ...number((it) => it.retries?.extra_attempts ?? it.extra_attempts) },
@@ -64,15 +68,16 @@ export function charts(cellSeconds) {
     },
     {
       title: "Latency",
-      unit: "of successful answers",
+      unit: "to the first token (TTFT), and whole",
       kind: "lines",
       logarithmic: true,
       format: millis,
-      figure: (window) => `first token ${millis(window.ttft_ms.p95)} p95`,
+      tick: millis,
+      figure: (window) => (window.ttft_ms.p95 === null ? "" : `TTFT p95 ${millis(window.ttft_ms.p95)}`),
       series: [
-        { name: "first token p50", look: "ttft50", ...percentile("ttft_ms", "p50") },
-        { name: "first token p95", look: "ttft95", ...percentile("ttft_ms", "p95") },
-        { name: "whole answer p95", look: "total95", ...percentile("total_ms", "p95") },
+        { name: "TTFT p50", look: "ttft50", ...percentile("ttft_ms", "p50") },
+        { name: "TTFT p95", look: "ttft95", ...percentile("ttft_ms", "p95") },
+        { name: "whole p95", look: "total95", ...percentile("total_ms", "p95") },
       ],
     },
   ];

@@ -7,6 +7,8 @@ import { NOTHING, count, counted, millis, share, words } from "./format.js";
 const MANY_FAILED = 0.01;
 /** From this share of failed attempts on an engine's trouble is worth a look, hidden or not. */
 const MANY_ERRORS = 0.05;
+/** Fewer errors than these say nothing. */
+const FEW_ERRORS = 3;
 /** From this share of refused requests on some client is doing it wrong. */
 const MANY_REFUSED = 0.1;
 
@@ -41,15 +43,23 @@ function ofFleet(state, window) {
   if (failed > 0 && failed >= MANY_FAILED * window.requests) return answer("bad", "Requests fail");
   if (out > 0) return answer(2 * out >= fleet.length ? "bad" : "warn", `${counted(out, "engine")} out`);
   if (erring > 0) return answer("warn", `${counted(erring, "engine")} answering 500 only`);
-  const attempts = fleet.map((row) => row.windows.find((it) => it.seconds === window.seconds));
-  const made = attempts.reduce((sum, it) => sum + it.attempts, 0);
-  const errors = attempts.reduce((sum, it) => sum + it.errors, 0);
-  if (made > 0 && errors >= MANY_ERRORS * made) {
-    const hidden = failed === 0 ? "Retries hide it" : "Retries hide most of it";
-    return { ...answer("warn", "Engines fail"), text: `${share(errors, made)} of the attempts failed. ${hidden}: ${lower(failures)}` };
+  const worst = worstOf(fleet, window.seconds);
+  if (worst !== null) {
+    const { row, errors, attempts } = worst;
+    const text = `${row.id ?? row.engine} failed ${share(errors, attempts)} of its attempts. ${failures}`;
+    return { ...answer("warn", "An engine fails often"), text };
   }
   if (failed > 0) return answer("warn", "A few requests fail");
   return answer("ok", "Healthy");
+}
+
+/** The engine that fails most of its attempts, if it fails many. */
+function worstOf(fleet, seconds) {
+  const failing = fleet
+    .map((row) => ({ row, ...row.windows.find((it) => it.seconds === seconds) }))
+    .filter(({ errors, attempts }) => errors >= FEW_ERRORS && errors >= MANY_ERRORS * attempts);
+  failing.sort((a, b) => b.errors / b.attempts - a.errors / a.attempts);
+  return failing[0] ?? null;
 }
 
 function ofRouter(state, window) {

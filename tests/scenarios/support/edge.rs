@@ -94,13 +94,15 @@ impl EdgeBuilder {
         let (admin, admin_addr) = bind();
         let mut public = Listener::new("public", public, parts.edge, drain.clone(), None);
         let admin_app = Arc::new(parts.admin);
-        let mut admin = Listener::new("admin", admin, admin_app, Drain::default(), None);
+        let admin_drain = Drain::default();
+        let mut admin = Listener::new("admin", admin, admin_app, admin_drain.clone(), None);
         let served = tokio::spawn(async move { public.serve().await });
         tokio::spawn(async move { admin.serve().await });
         TestEdge {
             addr,
             admin_addr,
             drain,
+            admin_drain,
             fleet,
             metrics,
             upkeep: parts.upkeep,
@@ -132,6 +134,7 @@ pub struct TestEdge {
     addr: SocketAddr,
     admin_addr: SocketAddr,
     drain: Drain,
+    admin_drain: Drain,
     fleet: Arc<Fleet>,
     metrics: Metrics,
     upkeep: Upkeep,
@@ -272,6 +275,11 @@ impl TestEdge {
     /// The clients' connections that are open.
     pub fn open(&self) -> usize {
         self.drain.open()
+    }
+
+    /// The connections to the admin port that are open.
+    pub fn admin_open(&self) -> usize {
+        self.admin_drain.open()
     }
 
     /// Begins to drain, as after a TERM signal.
