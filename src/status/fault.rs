@@ -69,9 +69,9 @@ mod tests {
 
     fn of(outcome: &'static str, reason: &str, status: u16) -> Option<Fault> {
         Fault::of(&Record {
+            status,
             outcome,
             reason,
-            status,
             ..record(&[])
         })
     }

@@ -66,7 +66,7 @@ impl Histogram {
 
 /// The place of the bucket for a duration: its highest bit, and the two that follow.
 fn bucket_of(micros: u64) -> usize {
-    let exponent = 63 - micros.max(1).leading_zeros();
+    let exponent = micros.max(1).ilog2();
     if exponent < LOWEST {
         return 0;
     }
