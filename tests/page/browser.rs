@@ -36,6 +36,9 @@ const ARGUMENTS: [&str; 9] = [
     "--disable-sync",
 ];
 
+/// How many profiles there have been.
+static PROFILES: AtomicU32 = AtomicU32::new(0);
+
 /// A browser of this test's own, with a fresh profile; it ends when this is dropped.
 pub(crate) struct Browser {
     driver: Child,
@@ -64,7 +67,6 @@ impl Browser {
             Err(_) if named.is_none() => return Err("there is no chromedriver here"),
             Err(error) => panic!("{}: {error}", program.display()),
         };
-        static PROFILES: AtomicU32 = AtomicU32::new(0);
         let number = PROFILES.fetch_add(1, Ordering::Relaxed);
         let name = format!("vllm-pingora-page-{}-{number}", std::process::id());
         let address = SocketAddr::from(([127, 0, 0, 1], port(&mut driver)));

@@ -25,7 +25,7 @@ pub(crate) fn send(
     stream.write_all(head.as_bytes())?;
     stream.write_all(body.as_bytes())?;
     let mut answer = Vec::new();
-    let mut piece = [0; 64 * 1024];
+    let mut piece = [0; 8 * 1024];
     // Its length is told; not everybody closes.
     loop {
         if let Some(whole) = whole(&answer) {

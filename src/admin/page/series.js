@@ -68,7 +68,7 @@ export function charts(cellSeconds) {
     },
     {
       title: "Latency",
-      unit: "to the first token (TTFT), and whole",
+      unit: "TTFT and whole answers",
       kind: "lines",
       logarithmic: true,
       format: millis,

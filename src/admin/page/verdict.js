@@ -1,7 +1,7 @@
 // Who is at fault: the fleet, the router or a client; and what retrying costs and saves.
 
 import { el, icon, setText, arrange } from "./dom.js";
-import { NOTHING, count, counted, millis, share, words } from "./format.js";
+import { NOTHING, count, counted, millis, share, windowName, words } from "./format.js";
 
 /** From this share of failed requests on it is not a stray one. */
 const MANY_FAILED = 0.01;
@@ -36,7 +36,7 @@ function ofFleet(state, window) {
       ? "No requests to go by."
       : failed === 0
         ? "No request failed because of engines."
-        : `${count(failed)} of ${counted(window.requests, "request")} failed because of engines (${share(failed, window.requests)}).`;
+        : `${count(failed)} of ${counted(window.requests, "request")} failed because of engines (${share(failed, window.requests)})${past(state, window)}.`;
   if (fleet.length === 0) return { level: "bad", figure: "0 engines", word: "No engines", text: "There is nobody to ask." };
   const answer = (level, word) => ({ level, figure, word, text: failures });
   if (out === fleet.length) return answer("bad", fleet.length === 1 ? "The engine is out" : "All engines are out");
@@ -51,6 +51,12 @@ function ofFleet(state, window) {
   }
   if (failed > 0) return answer("warn", "A few requests fail");
   return answer("ok", "Healthy");
+}
+
+/** Whether that is over, as far as a minute tells. */
+function past(state, window) {
+  const minute = state.windows[0];
+  return window !== minute && minute.requests > 0 && minute.faults.fleet === 0 ? ", none in the last minute" : "";
 }
 
 /** The engine that fails most of its attempts, if it fails many. */
@@ -165,10 +171,10 @@ export class Verdict {
       setText(shown.text, text);
     }
     const { level, text } = headline(verdicts);
-    if (this.headlineNode.dataset.level !== level || this.text !== text) {
-      this.text = text;
+    if (this.shown !== `${level} ${text} ${seconds}`) {
+      this.shown = `${level} ${text} ${seconds}`;
       this.headlineNode.dataset.level = level;
-      this.headlineNode.replaceChildren(icon(level), el("span", {}, text));
+      this.headlineNode.replaceChildren(icon(level), el("span", {}, text, " ", el("small", {}, windowName(seconds))));
     }
     return level;
   }
