@@ -11,7 +11,8 @@
 //!    of them;
 //! 4. the engine answers, refuses or dies; [`retry`] decides what follows;
 //! 5. [`edge`] lets the answer through from its first body byte on;
-//! 6. a [`record`] of how it ended goes to [`metrics`], the [`access_log`] and [`traces`], once.
+//! 6. a [`record`] of how it ended goes to [`metrics`], the [`status`] page, the [`access_log`] and
+//!    [`traces`], once.
 //!
 //! Around it: [`config`] and [`cli`] make the settings, [`server`] starts and stops everything,
 //! [`admin`] shows it, [`logging`] writes it down, [`api_error`] words our own refusals, and
@@ -37,4 +38,5 @@ pub mod retry;
 pub mod routing;
 pub mod server;
 pub mod simulator;
+pub mod status;
 pub mod traces;

@@ -18,7 +18,6 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use pingora_core::apps::http_app::HttpServer;
 use pingora_core::server::configuration::ServerConf;
 use pingora_core::server::{RunArgs, Server};
 
@@ -151,11 +150,10 @@ pub fn run(settings: &Settings, start: Start) -> Result<(), ServeError> {
     let public = server.add_service(public);
     // The first request finds names resolved and models asked for.
     public.add_dependency(&upkeep);
-    let app = Arc::new(HttpServer::new_app(parts.admin));
     server.add_service(Listener::new(
         ADMIN,
         admin,
-        app,
+        Arc::new(parts.admin),
         admin_drain.clone(),
         Some(1),
     ));

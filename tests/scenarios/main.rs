@@ -57,6 +57,7 @@ mod routes;
 mod routing;
 mod shutdown;
 mod state_changing;
+mod status;
 mod streaming;
 mod support;
 mod support_selftest;

@@ -6,7 +6,6 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
-use pingora_core::apps::http_app::HttpServer;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use vllm_pingora::config::{self, Inputs, Load, Settings};
@@ -123,8 +122,9 @@ impl EdgeBuilder {
         let (public, addr) = bind();
         let (admin, admin_addr) = bind();
         let mut public = Listener::new("public", public, parts.edge, drain.clone(), None);
-        let admin_app = Arc::new(HttpServer::new_app(parts.admin));
-        let mut admin = Listener::new("admin", admin, admin_app, Drain::default(), None);
+        let admin_app = Arc::new(parts.admin);
+        let admin_drain = Drain::default();
+        let mut admin = Listener::new("admin", admin, admin_app, admin_drain.clone(), None);
         let served = tokio::spawn(async move { public.serve().await });
         tokio::spawn(async move { admin.serve().await });
         let (stop_traces, stopped) = watch::channel(false);
@@ -136,6 +136,7 @@ impl EdgeBuilder {
             addr,
             admin_addr,
             drain,
+            admin_drain,
             fleet,
             metrics,
             upkeep: parts.upkeep,
@@ -185,6 +186,7 @@ pub struct TestEdge {
     addr: SocketAddr,
     admin_addr: SocketAddr,
     drain: Drain,
+    admin_drain: Drain,
     fleet: Arc<Fleet>,
     metrics: Metrics,
     upkeep: Upkeep,
@@ -374,6 +376,11 @@ impl TestEdge {
     /// The clients' connections that are open.
     pub fn open(&self) -> usize {
         self.drain.open()
+    }
+
+    /// The connections to the admin port that are open.
+    pub fn admin_open(&self) -> usize {
+        self.admin_drain.open()
     }
 
     /// Begins to drain, as after a TERM signal.
