@@ -14,6 +14,7 @@ use std::time::Duration;
 mod across;
 mod aliases;
 mod api_keys;
+mod collector_url;
 mod discovery;
 mod engine_url;
 mod engines;
@@ -31,10 +32,12 @@ mod routing;
 mod secret;
 mod settings;
 mod suggest;
+mod traces;
 mod values;
 
 mod yaml;
 
+pub use collector_url::CollectorUrl;
 pub use engine_url::{EngineUrl, EngineUrlError};
 pub use engines::engine_list;
 pub use report::ConfigErrors;
@@ -178,6 +181,7 @@ fn read(reader: &mut Reader<'_>) -> Settings {
         } else {
             LogFormat::Text
         },
+        traces: traces::read(reader),
     }
 }
 

@@ -11,10 +11,12 @@
 //!    of them;
 //! 4. the engine answers, refuses or dies; [`retry`] decides what follows;
 //! 5. [`edge`] lets the answer through from its first body byte on;
-//! 6. a [`record`] of how it ended goes to [`metrics`] and the [`access_log`], once.
+//! 6. a [`record`] of how it ended goes to [`metrics`], the [`status`] page, the [`access_log`] and
+//!    [`traces`], once.
 //!
 //! Around it: [`config`] and [`cli`] make the settings, [`server`] starts and stops everything,
 //! [`admin`] shows it, [`logging`] writes it down, [`api_error`] words our own refusals, and
+//! [`watched_file`] says when a file was changed, and
 //! [`simulator`] is an engine to try it all on.
 //!
 //! What decides (`retry`, `routing`, `request`, `config`) knows no socket, clock or dice; what
@@ -37,3 +39,6 @@ pub mod retry;
 pub mod routing;
 pub mod server;
 pub mod simulator;
+pub mod status;
+pub mod traces;
+pub mod watched_file;

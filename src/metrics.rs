@@ -34,6 +34,7 @@ pub struct Metrics {
     engine_changes: IntCounterVec,
     duration: HistogramVec,
     first_token: HistogramVec,
+    spans: IntCounterVec,
     held: IntGauge,
     holds: IntCounterVec,
     reloads: IntCounterVec,
@@ -75,6 +76,7 @@ impl Metrics {
             engine_changes: counters(&registry, &names::ENGINE_CHANGES)?,
             duration: histograms(&registry, &names::DURATION)?,
             first_token: histograms(&registry, &names::FIRST_TOKEN)?,
+            spans: counters(&registry, &names::SPANS)?,
             held: register(&registry, IntGauge::with_opts(opts(&names::HELD))?)?,
             holds: counters(&registry, &names::HOLDS)?,
             reloads: counters(&registry, &names::RELOADS)?,
@@ -94,6 +96,11 @@ impl Metrics {
         GaugeGuard::new(&self.in_flight)
     }
 
+    /// Requests that are in flight.
+    pub fn in_flight(&self) -> usize {
+        usize::try_from(self.in_flight.get()).unwrap_or(0)
+    }
+
     /// An attempt on `engine` has ended.
     pub fn attempt_ended(&self, engine: &str, outcome: &str) {
         self.attempts.with_label_values(&[engine, outcome]).inc();
@@ -110,6 +117,12 @@ impl Metrics {
     /// A pooled connection turned out closed, and the request was sent on a fresh one.
     pub fn stale_connection(&self) {
         self.stale_connections.inc();
+    }
+
+    /// So many spans left the router: `sent`, `failed`, or `dropped` before they were.
+    pub fn spans_left(&self, outcome: &str, count: usize) {
+        let count = u64::try_from(count).unwrap_or(u64::MAX);
+        self.spans.with_label_values(&[outcome]).inc_by(count);
     }
 
     /// An engine is in this condition now.
@@ -263,6 +276,7 @@ mod tests {
         let _running = metrics.request_begun();
         metrics.ended(&Record {
             request_id: "r",
+            trace: None,
             client: None,
             method: "POST",
             path: "/v1/completions",
@@ -274,6 +288,7 @@ mod tests {
             reason: "answered",
             attempts: &[],
             backoff: Duration::ZERO,
+            backoffs: &[],
             first_byte: Some(Duration::from_millis(2)),
             total: Duration::from_millis(3),
             bytes_in: 0,
@@ -282,6 +297,7 @@ mod tests {
         metrics.attempt_ended("http://e", "answered");
         metrics.retried("503", Duration::from_millis(50));
         metrics.stale_connection();
+        metrics.spans_left("sent", 2);
         metrics.condition_changed("http://e", "up");
         metrics.reloaded(true);
         metrics.hold_ended("served");

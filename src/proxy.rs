@@ -27,6 +27,7 @@ mod respond;
 mod response_id;
 mod responses;
 mod scan;
+mod trace;
 mod translate;
 mod upload;
 mod verdict;
@@ -52,6 +53,7 @@ use crate::engines::{Catalog, Fleet, Responses};
 use crate::metrics::Metrics;
 use crate::record::{OTHER_ROUTE, Observers};
 use crate::retry::Outcome;
+use crate::traces::Tracer;
 
 pub use account::on_refusal;
 use connect::EngineConnector;
@@ -72,6 +74,7 @@ pub struct Router {
     responses: Responses,
     metrics: Metrics,
     observers: Observers,
+    tracer: Option<Tracer>,
     other_route: Arc<str>,
     held: Held,
     plan: Arc<ArcSwap<Plan>>,
@@ -80,13 +83,15 @@ pub struct Router {
 }
 
 impl Router {
-    /// A router over `fleet`, which follows `plan`; `observers` are told how requests end.
+    /// A router over `fleet`, which follows `plan`; `observers` are told how requests end, and
+    /// `tracer` begins their traces where it is there.
     pub fn new(
         plan: Arc<ArcSwap<Plan>>,
         fleet: Arc<Fleet>,
         catalog: Arc<Catalog>,
         metrics: Metrics,
         observers: Observers,
+        tracer: Option<Tracer>,
     ) -> Self {
         Self {
             fleet,
@@ -94,6 +99,7 @@ impl Router {
             responses: Responses::default(),
             metrics,
             observers,
+            tracer,
             other_route: OTHER_ROUTE.into(),
             held: Held::default(),
             plan,
@@ -117,6 +123,7 @@ impl ProxyHttp for Router {
             plan: self.plan.load_full(),
             _in_flight: self.metrics.request_begun(),
             request_id: String::new(),
+            trace: None,
             route: Arc::clone(&self.other_route),
             stream: false,
             may_pin: false,
@@ -124,6 +131,7 @@ impl ProxyHttp for Router {
             end: None,
             attempts: Vec::new(),
             backoff_total: Duration::ZERO,
+            backoffs: Vec::new(),
             held: Duration::ZERO,
         }
     }
@@ -135,6 +143,7 @@ impl ProxyHttp for Router {
         ctx.request_id = headers::request_id(&session.req_header().headers, || {
             respond::new_request_id(rand::random())
         });
+        ctx.trace = self.begin_trace(&session.req_header().headers);
         self.admit(session, ctx).await
     }
 
@@ -171,7 +180,8 @@ impl ProxyHttp for Router {
                 credential,
                 target: forward.target.as_deref(),
             },
-        )
+        )?;
+        trace::to_engine(request, ctx.trace.as_ref(), forward.attempts.spent())
     }
 
     async fn request_body_filter(

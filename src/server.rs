@@ -1,6 +1,7 @@
 //! From settings to a running router: listeners, services, and the way down.
 
 mod drain;
+mod exporting;
 mod handover;
 mod limits;
 mod listener;
@@ -13,15 +14,17 @@ mod upkeep;
 
 use std::io;
 use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use pingora_core::apps::http_app::HttpServer;
 use pingora_core::server::configuration::ServerConf;
 use pingora_core::server::{RunArgs, Server};
 
 use crate::config::{Load, Settings};
+use crate::traces::CollectorError;
+
+use exporting::Exporting;
 
 pub use drain::Drain;
 pub use handover::{Handover, Inherited};
@@ -64,12 +67,20 @@ pub enum ServeError {
     /// The engine key holds a byte that a header cannot carry.
     #[error("engine_api_key: it cannot be sent in a header")]
     EngineKey(#[from] http::header::InvalidHeaderValue),
+    /// There is no way to the collector of spans.
+    #[error("otel_endpoint: {0}")]
+    Collector(#[from] CollectorError),
+    /// The thread that sends spans could not be started.
+    #[error("traces: {0}")]
+    Exporting(io::Error),
 }
 
 /// How a router is started.
 pub struct Start {
     /// Reads the configuration anew, when a signal says so.
     pub load: Load,
+    /// The file whose changes say so as well.
+    pub watched: Option<PathBuf>,
     /// Take the listeners over from the process that has them.
     pub upgrade: bool,
 }
@@ -77,6 +88,7 @@ pub struct Start {
 impl std::fmt::Debug for Start {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Start")
+            .field("watched", &self.watched)
             .field("upgrade", &self.upgrade)
             .finish_non_exhaustive()
     }
@@ -114,6 +126,7 @@ pub fn run(settings: &Settings, start: Start) -> Result<(), ServeError> {
         None => None,
     };
     let parts = Parts::new(settings, &drain)?;
+    let exporting = parts.traces.map(Exporting::start).transpose()?;
     let shown = |listener: &TcpListener| {
         listener
             .local_addr()
@@ -140,11 +153,10 @@ pub fn run(settings: &Settings, start: Start) -> Result<(), ServeError> {
     let public = server.add_service(public);
     // The first request finds names resolved and models asked for.
     public.add_dependency(&upkeep);
-    let app = Arc::new(HttpServer::new_app(parts.admin));
     server.add_service(Listener::new(
         ADMIN,
         admin,
-        app,
+        Arc::new(parts.admin),
         admin_drain.clone(),
         Some(1),
     ));
@@ -152,10 +164,22 @@ pub fn run(settings: &Settings, start: Start) -> Result<(), ServeError> {
         settle: settings.drain_settle,
         grace: settings.grace_period,
     };
-    let signals = Signals::new(drain, admin_drain, pace, handover, reloader, welcome);
+    let signals = Signals::new(
+        drain,
+        admin_drain,
+        pace,
+        handover,
+        reloader,
+        start.watched,
+        welcome,
+    );
     server.run(RunArgs {
         shutdown_signal: Box::new(signals),
     });
+    // No request runs any more, so no span can come behind these.
+    if let Some(exporting) = exporting {
+        exporting.finish();
+    }
     log::info!("stopped");
     Ok(())
 }

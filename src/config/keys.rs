@@ -74,6 +74,8 @@ pub enum Group {
     Keys,
     /// Logs and the end of the process.
     Running,
+    /// Spans of requests, and where they go.
+    Traces,
 }
 
 impl Group {
@@ -89,6 +91,7 @@ impl Group {
             Self::Limits => "Timeouts and limits",
             Self::Keys => "API keys",
             Self::Running => "Running",
+            Self::Traces => "Traces",
         }
     }
 }

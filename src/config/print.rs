@@ -58,9 +58,15 @@ impl Settings {
         put(&mut out, &keys::API_KEYS, &self.api_keys);
         put(&mut out, &keys::API_KEY_FILE, ()); // its keys are among api_keys
         put(&mut out, &keys::ENGINE_API_KEY, &self.engine_api_key);
+        put(&mut out, &keys::DRAIN_SETTLE_MS, millis(self.drain_settle));
         put(&mut out, &keys::GRACE_PERIOD_MS, millis(self.grace_period));
+        put(&mut out, &keys::UPGRADE_SOCK, &self.upgrade_sock);
         put(&mut out, &keys::LOG_LEVEL, self.log_level.0.as_str().to_ascii_lowercase());
         put(&mut out, &keys::LOG_FORMAT, self.log_format.name());
+        put(&mut out, &keys::OTEL_ENDPOINT, &self.traces.endpoint);
+        put(&mut out, &keys::OTEL_PROTOCOL, self.traces.protocol.word());
+        put(&mut out, &keys::OTEL_SERVICE_NAME, &self.traces.service_name);
+        put(&mut out, &keys::OTEL_SAMPLING_RATIO, self.traces.ratio.share());
         out
     }
 
@@ -131,6 +137,12 @@ impl Settings {
         );
         put(out, &keys::SLOW_START_MS, millis(limits.slow_start));
         put(out, &keys::MOST_ENGINES_OUT, limits.most_out);
+        put(
+            out,
+            &keys::HOLD_TIMEOUT_MS,
+            millis(self.hold_timeout.unwrap_or_default()),
+        );
+        put(out, &keys::HOLD_QUEUE_SIZE, self.hold_queue_size);
     }
 
     /// While retries are off the other settings mean nothing; the defaults stand for them.

@@ -12,6 +12,7 @@ use crate::engines::{HealthLimits, Probe};
 use crate::request::route::ModelSource;
 use crate::retry::{Resend, RetryConfig};
 use crate::routing::Routing;
+use crate::traces;
 
 /// What the proxy runs by. Made by [`load`](super::load), which lets no mistake through.
 #[derive(Clone, Debug)]
@@ -95,6 +96,8 @@ pub struct Settings {
     pub log_level: LogLevel,
     /// Form of a log line.
     pub log_format: LogFormat,
+    /// What is traced.
+    pub traces: traces::Options,
 }
 
 impl Settings {
@@ -109,7 +112,7 @@ impl Settings {
     }
 }
 
-fn address(host: &str, port: u16) -> String {
+pub(super) fn address(host: &str, port: u16) -> String {
     if host.contains(':') {
         format!("[{host}]:{port}")
     } else {

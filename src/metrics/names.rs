@@ -134,6 +134,13 @@ pub const FIRST_TOKEN: Name = Name {
     help: "From the request head read to the first body byte of a successful answer sent, retries included",
     buckets: SECONDS,
 };
+/// Spans of traces by what became of them.
+pub const SPANS: Name = plain(
+    "vllm_pingora_spans_total",
+    "counter",
+    &["outcome"],
+    "Spans of recorded traces, by whether they reached the collector",
+);
 /// Reloads of the configuration.
 pub const RELOADS: Name = plain(
     "vllm_pingora_config_reloads_total",
@@ -157,7 +164,7 @@ pub const BUILD_INFO: Name = plain(
 );
 
 /// The whole list.
-pub const ALL: [Name; 16] = [
+pub const ALL: [Name; 17] = [
     REQUESTS,
     ATTEMPTS,
     RETRIES,
@@ -171,6 +178,7 @@ pub const ALL: [Name; 16] = [
     HOLDS,
     DURATION,
     FIRST_TOKEN,
+    SPANS,
     RELOADS,
     LAST_RELOAD,
     BUILD_INFO,

@@ -13,6 +13,7 @@ use super::Router;
 use super::connect::EngineConnector;
 use super::context::{Context, End, Running};
 use crate::api_error::ApiError;
+use crate::record::Backoff;
 use crate::retry::{Failure, Outcome};
 use crate::routing::Ask;
 
@@ -34,6 +35,13 @@ impl Router {
             .and_then(|forward| forward.decided.take());
         let backoff = decided.map_or(Duration::ZERO, |decided| decided.backoff);
         let begun = Instant::now();
+        if let Some(decided) = decided.filter(|decided| !decided.backoff.is_zero()) {
+            ctx.backoffs.push(Backoff {
+                begun: begun.duration_since(ctx.exchange.received()),
+                delay: decided.backoff,
+                reason: decided.reason.label(),
+            });
+        }
         let waited = wait(session, backoff).await;
         ctx.backoff_total += begun.elapsed();
         if let Err(mut gone) = waited {

@@ -10,9 +10,10 @@ use crate::api_error::ApiError;
 use crate::edge::Exchange;
 use crate::engines::{Engine, Placed, Pool};
 use crate::metrics::GaugeGuard;
-use crate::record::Attempt;
+use crate::record::{Attempt, Backoff};
 use crate::retry::{Attempts, Failure, RetryReason, StopReason};
 use crate::routing::Blocks;
+use crate::traces::Trace;
 
 use super::first_event::FirstEvent;
 use super::plan::Plan;
@@ -26,6 +27,8 @@ pub struct Context {
     pub(super) plan: Arc<Plan>,
     pub(super) _in_flight: GaugeGuard,
     pub(super) request_id: String,
+    /// `None` where traces are off.
+    pub(super) trace: Option<Trace>,
     /// The route's path; `other` for what is not served.
     pub(super) route: Arc<str>,
     pub(super) stream: bool,
@@ -35,6 +38,7 @@ pub struct Context {
     pub(super) end: Option<End>,
     pub(super) attempts: Vec<Attempt>,
     pub(super) backoff_total: Duration,
+    pub(super) backoffs: Vec<Backoff>,
     /// Time spent waiting for an engine to come up.
     pub(super) held: Duration,
 }

@@ -12,6 +12,7 @@ use crate::edge::{Edge, EdgeOptions, Patience};
 use crate::engines::{EngineKey, Fleet, Policy};
 use crate::metrics::Metrics;
 use crate::proxy::{Plan, Router};
+use crate::status::Status;
 
 /// The parts of a running router that follow the settings.
 ///
@@ -28,6 +29,7 @@ pub struct Live {
     pub(super) duties: watch::Sender<Arc<Duties>>,
     pub(super) config: Arc<ArcSwap<String>>,
     pub(super) metrics: Metrics,
+    pub(super) status: Status,
 }
 
 impl Live {
@@ -49,6 +51,7 @@ impl Live {
         self.edge.set_options(edge_options(settings));
         let duties = Duties::new(settings, &self.fleet, &self.key);
         self.duties.send_replace(Arc::new(duties));
+        self.status.set_retries_enabled(settings.retry.is_some());
         self.config.store(Arc::new(settings.to_yaml()));
         Ok(())
     }

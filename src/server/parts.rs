@@ -8,13 +8,15 @@ use tokio::sync::watch;
 use super::live::edge_options;
 use super::{ASK_LIMIT, Drain, Duties, Live, Search, ServeError, Upkeep, pingora_conf};
 use crate::access_log::AccessLog;
-use crate::admin::{Admin, Control};
+use crate::admin::{Admin, Control, Streams};
 use crate::config::{Secret, Settings};
 use crate::edge::Edge;
 use crate::engines::{Catalog, EngineKey, Fleet, Policy};
 use crate::metrics::Metrics;
 use crate::proxy::{Plan, Router, on_refusal};
-use crate::record::Observers;
+use crate::record::{Observer, Observers};
+use crate::status::Status;
+use crate::traces::{self, Outlet};
 
 /// Everything of a router but its sockets.
 #[derive(Debug)]
@@ -27,6 +29,8 @@ pub struct Parts {
     pub upkeep: Upkeep,
     /// What follows the settings.
     pub live: Live,
+    /// Where spans leave; `None` where nothing is traced.
+    pub traces: Option<Outlet>,
 }
 
 impl Parts {
@@ -46,21 +50,35 @@ impl Parts {
         let catalog = Catalog::new(Arc::clone(&fleet), Arc::clone(&key), ASK_LIMIT);
         let catalog = Arc::new(catalog);
         let metrics = Metrics::new()?;
-        fleet.on_change({
-            let metrics = metrics.clone();
-            move |engine, condition| metrics.condition_changed(engine.label(), condition.label())
-        });
         let plan = Arc::new(ArcSwap::from_pointee(Plan::new(settings)?));
-        let observers = Observers::new(vec![
+        let status = Status::new(
+            Arc::clone(&fleet),
+            metrics.clone(),
+            drain.closing(),
+            settings.retry.is_some(),
+        );
+        fleet.on_change({
+            let (metrics, noted) = (metrics.clone(), status.on_change());
+            move |engine, condition| {
+                metrics.condition_changed(engine.label(), condition.label());
+                noted(engine, condition);
+            }
+        });
+        let (tracer, outlet) = traces::open(&settings.traces, &metrics).unzip();
+        let mut observers: Vec<Box<dyn Observer>> = vec![
             Box::new(metrics.clone()),
+            Box::new(status.clone()),
             Box::new(AccessLog(settings.log_format.into())),
-        ]);
+        ];
+        observers.extend(tracer.clone().map(|tracer| Box::new(tracer) as _));
+        let observers = Observers::new(observers);
         let router = Router::new(
             Arc::clone(&plan),
             Arc::clone(&fleet),
             Arc::clone(&catalog),
             metrics.clone(),
             observers.clone(),
+            tracer,
         );
         let proxy = pingora_proxy::http_proxy(&Arc::new(pingora_conf(settings)), router);
         let edge = Edge::new(
@@ -88,17 +106,21 @@ impl Parts {
                 duties,
                 config: Arc::clone(&config),
                 metrics: metrics.clone(),
+                status: status.clone(),
             },
             admin: Admin {
                 control: Control::new(&fleet, &catalog, &key),
                 fleet,
                 catalog,
                 metrics,
+                status,
+                streams: Streams::default(),
                 config,
                 draining: drain.closing(),
             },
             edge,
             upkeep,
+            traces: outlet,
         })
     }
 }

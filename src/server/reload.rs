@@ -68,6 +68,7 @@ const UNSENDABLE_KEY: &str = "engine_api_key: it cannot be sent in a header";
 
 /// The keys whose values differ and are looked at when the process starts only.
 fn needing_a_restart(before: &Settings, now: &Settings) -> Vec<&'static str> {
+    let traces = &before.traces;
     let changes = [
         ("host", before.host != now.host),
         ("port", before.port != now.port),
@@ -77,6 +78,13 @@ fn needing_a_restart(before: &Settings, now: &Settings) -> Vec<&'static str> {
         ("grace_period_ms", before.grace_period != now.grace_period),
         ("log_level", before.log_level != now.log_level),
         ("log_format", before.log_format != now.log_format),
+        ("otel_endpoint", traces.endpoint != now.traces.endpoint),
+        ("otel_protocol", traces.protocol != now.traces.protocol),
+        (
+            "otel_service_name",
+            traces.service_name != now.traces.service_name,
+        ),
+        ("otel_sampling_ratio", traces.ratio != now.traces.ratio),
     ];
     let differing = changes.into_iter().filter(|(_, differs)| *differs);
     differing.map(|(key, _)| key).collect()

@@ -1,7 +1,7 @@
 //! The one list of settings, in the order of `conf/router.yaml`.
 
 use super::Group::{
-    Discovery, Engines, Health, Keys, Limits, Listening, Retries, Routing, Running,
+    Discovery, Engines, Health, Keys, Limits, Listening, Retries, Routing, Running, Traces,
 };
 use super::Kind::{Choice, Host, List, Millis, Number, Path, Secret, Switch, Text, Whole};
 use super::Source::{Anywhere, File, Typed};
@@ -190,4 +190,18 @@ table! {
         "least severity that is logged; off logs nothing";
     LOG_FORMAT: "log_format", Anywhere, Choice(&["text", "json"], &[]), "text", Running,
         "form of a log line";
+
+    OTEL_ENDPOINT: "otel_endpoint", Anywhere, Text, "null", Traces,
+        "collector that is sent a span per request and attempt over OTLP: http://HOST:PORT, or \
+         https; left out, OTEL_EXPORTER_OTLP_TRACES_ENDPOINT or OTEL_EXPORTER_OTLP_ENDPOINT of the \
+         environment is taken, and without those nothing is traced";
+    OTEL_PROTOCOL: "otel_protocol", Anywhere, Choice(&["grpc", "http"], &[]), "grpc", Traces,
+        "how the collector is spoken to; left out, OTEL_EXPORTER_OTLP_TRACES_PROTOCOL or \
+         OTEL_EXPORTER_OTLP_PROTOCOL of the environment is taken, if set";
+    OTEL_SERVICE_NAME: "otel_service_name", Anywhere, Text, "vllm-pingora", Traces,
+        "name of the service in traces; left out, OTEL_SERVICE_NAME of the environment is taken, \
+         if set";
+    OTEL_SAMPLING_RATIO: "otel_sampling_ratio", Anywhere, Number, "1", Traces,
+        "share of new traces that are recorded, from 0 to 1; a client's own trace is recorded if \
+         the client says so";
 }

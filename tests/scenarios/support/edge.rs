@@ -6,7 +6,8 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
-use pingora_core::apps::http_app::HttpServer;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
 use vllm_pingora::config::{self, Inputs, Load, Settings};
 use vllm_pingora::engines::Fleet;
 use vllm_pingora::metrics::Metrics;
@@ -121,20 +122,29 @@ impl EdgeBuilder {
         let (public, addr) = bind();
         let (admin, admin_addr) = bind();
         let mut public = Listener::new("public", public, parts.edge, drain.clone(), None);
-        let admin_app = Arc::new(HttpServer::new_app(parts.admin));
-        let mut admin = Listener::new("admin", admin, admin_app, Drain::default(), None);
+        let admin_app = Arc::new(parts.admin);
+        let admin_drain = Drain::default();
+        let mut admin = Listener::new("admin", admin, admin_app, admin_drain.clone(), None);
         let served = tokio::spawn(async move { public.serve().await });
         tokio::spawn(async move { admin.serve().await });
+        let (stop_traces, stopped) = watch::channel(false);
+        let traces = parts.traces.map(|outlet| {
+            let exporter = outlet.open().expect("a way to the collector");
+            tokio::spawn(exporter.run(stopped))
+        });
         TestEdge {
             addr,
             admin_addr,
             drain,
+            admin_drain,
             fleet,
             metrics,
             upkeep: parts.upkeep,
             reloader,
             file,
             served,
+            stop_traces,
+            traces,
         }
     }
 }
@@ -176,13 +186,16 @@ pub struct TestEdge {
     addr: SocketAddr,
     admin_addr: SocketAddr,
     drain: Drain,
+    admin_drain: Drain,
     fleet: Arc<Fleet>,
     metrics: Metrics,
     upkeep: Upkeep,
     reloader: Reloader,
     /// The text of the configuration.
     file: Arc<Mutex<String>>,
-    served: tokio::task::JoinHandle<()>,
+    served: JoinHandle<()>,
+    stop_traces: watch::Sender<bool>,
+    traces: Option<JoinHandle<()>>,
 }
 
 impl TestEdge {
@@ -365,10 +378,24 @@ impl TestEdge {
         self.drain.open()
     }
 
+    /// The connections to the admin port that are open.
+    pub fn admin_open(&self) -> usize {
+        self.admin_drain.open()
+    }
+
     /// Begins to drain, as after a TERM signal.
     pub fn drain(&self) -> &Drain {
         self.drain.begin();
         &self.drain
+    }
+
+    /// Sends the spans that are left, as at the end of the process.
+    pub async fn end_traces(&mut self) {
+        self.stop_traces.send_replace(true);
+        let sending = self.traces.take().expect("there are traces");
+        within(PATIENCE, || "spans are still sent".to_owned(), sending)
+            .await
+            .expect("no panic");
     }
 
     /// Announces the end, as after a TERM signal with a settle time.
