@@ -20,6 +20,8 @@ const SERVICE_NAME: &str = "kubernetes.io/service-name";
 /// After so many seconds the server ends a watch and it is taken up again. A watch whose connection
 /// has silently died is noticed as soon.
 const WATCH_SECONDS: u32 = 60;
+/// The longest silence on a connection; a watch has an event or an end before.
+const READ_TIMEOUT: Duration = Duration::from_secs(90);
 
 /// Which pods are engines.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,17 +37,6 @@ pub struct Kubernetes {
     /// How to reach the API server; `None` looks where everybody does: `KUBECONFIG`,
     /// `~/.kube/config`, then what a pod is given.
     pub kubeconfig: Option<PathBuf>,
-}
-
-/// Why nothing is heard.
-#[derive(Debug, thiserror::Error)]
-enum Deaf {
-    /// There is no way to the API server.
-    #[error("{0}")]
-    NoWay(Box<dyn std::error::Error + Send + Sync>),
-    /// It cannot be asked, or refuses.
-    #[error("{0}")]
-    Failed(#[from] watcher::Error),
 }
 
 impl Kubernetes {
@@ -74,29 +65,27 @@ impl Kubernetes {
         }
     }
 
-    async fn api(&self) -> Result<Api<EndpointSlice>, Deaf> {
-        let config = match &self.kubeconfig {
+    async fn api(&self) -> Result<Api<EndpointSlice>, String> {
+        let mut config = match &self.kubeconfig {
             Some(path) => from_file(path).await,
-            None => Config::infer()
-                .await
-                .map_err(|error| Deaf::NoWay(error.into())),
+            None => Config::infer().await.map_err(|error| whole(&error)),
         }?;
+        // The watcher gives up on a silent watch by itself, but not on a list.
+        config.read_timeout = Some(READ_TIMEOUT);
+        config.reset_reader_on_write = true;
         let namespace = self
             .namespace
             .clone()
             .unwrap_or_else(|| config.default_namespace.clone());
-        let client = Client::try_from(config).map_err(|error| Deaf::NoWay(error.into()))?;
+        let client = Client::try_from(config).map_err(|error| whole(&error))?;
         Ok(Api::namespaced(client, &namespace))
     }
 }
 
-async fn from_file(path: &Path) -> Result<Config, Deaf> {
-    let no_way = |error| Deaf::NoWay(Box::new(error));
-    let config = Kubeconfig::read_from(path).map_err(no_way)?;
-    let options = KubeConfigOptions::default();
-    Config::from_custom_kubeconfig(config, &options)
-        .await
-        .map_err(no_way)
+async fn from_file(path: &Path) -> Result<Config, String> {
+    let config = Kubeconfig::read_from(path).map_err(|error| whole(&error))?;
+    let config = Config::from_custom_kubeconfig(config, &KubeConfigOptions::default()).await;
+    config.map_err(|error| whole(&error))
 }
 
 /// One that listens, and what it remembers from one watch to the next.
@@ -110,7 +99,7 @@ struct Ear<'a, T> {
 
 impl<T: Fn(Found)> Ear<'_, T> {
     /// Lists and watches until that has to begin anew; gives the reason.
-    async fn listen(&mut self) -> Deaf {
+    async fn listen(&mut self) -> String {
         let api = match self.kubernetes.api().await {
             Ok(api) => api,
             Err(why) => return why,
@@ -129,13 +118,13 @@ impl<T: Fn(Found)> Ear<'_, T> {
                     }
                 }
                 Some(Err(error)) => {
+                    let why = said(&error);
                     if is_gone(&error) {
-                        return error.into();
+                        return why;
                     }
-                    tokio::time::sleep(self.failed(&error.into())).await;
+                    tokio::time::sleep(self.failed(&why)).await;
                 }
-                // It has no end.
-                None => return watcher::Error::NoResourceVersion.into(),
+                None => return "the watch has ended".to_owned(),
             }
         }
     }
@@ -161,7 +150,7 @@ impl<T: Fn(Found)> Ear<'_, T> {
     }
 
     /// Says so, once for a row of failures, and how long to wait.
-    fn failed(&mut self, why: &Deaf) -> Duration {
+    fn failed(&mut self, why: &str) -> Duration {
         let now = self.started.elapsed();
         let (is_news, pause) = self.streak.failed(now, rand::random());
         if is_news {
@@ -180,6 +169,33 @@ fn is_gone(error: &watcher::Error) -> bool {
         watcher::Error::WatchStartFailed(kube::Error::Api(status)) => status.code == 410,
         _ => false,
     }
+}
+
+/// What the server says, or else what has happened, in a line.
+fn said(error: &watcher::Error) -> String {
+    use watcher::Error::{InitialListFailed, WatchError, WatchFailed, WatchStartFailed};
+    let status = match error {
+        InitialListFailed(kube::Error::Api(status))
+        | WatchStartFailed(kube::Error::Api(status))
+        | WatchFailed(kube::Error::Api(status))
+        | WatchError(status) => status,
+        other => return whole(other),
+    };
+    format!("{} (status {})", status.message, status.code)
+}
+
+/// An error with all its causes.
+fn whole(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let more = error.to_string();
+        if !text.contains(&more) {
+            text = format!("{text}: {more}");
+        }
+        cause = error.source();
+    }
+    text
 }
 
 #[cfg(test)]

@@ -390,6 +390,37 @@ mod tests {
     }
 
     #[test]
+    fn where_engines_may_be_missing_any_model_may_be_served() {
+        let fleet = Fleet::new(&[], &BTreeMap::new(), Policy::default());
+        let leads_nowhere = || matches!(fleet.find("x"), Lookup::NoEngine);
+        assert!(leads_nowhere(), "there is no engine at all");
+        let mut some = Found {
+            engines: vec![spec(1, &["m"])],
+            is_complete: false,
+        };
+        fleet.update(&some);
+        assert_eq!(ports(&fleet, "m"), [1]);
+        assert!(leads_nowhere(), "there may be others");
+        some.is_complete = true;
+        fleet.update(&some);
+        assert!(matches!(fleet.find("x"), Lookup::Unknown));
+        fleet.update(&Found::default());
+        assert_eq!(ports(&fleet, "m"), [1], "nobody is said to be gone");
+        fleet.update(&Found::all(Vec::new()));
+        assert!(matches!(fleet.find("m"), Lookup::NoEngine));
+    }
+
+    #[test]
+    fn what_was_found_before_is_no_change() {
+        let fleet = Fleet::new(&[spec(1, &["m"])], &BTreeMap::new(), Policy::default());
+        let changes = fleet.watch();
+        fleet.update(&Found::all(vec![spec(1, &["m"])]));
+        assert!(!changes.has_changed().unwrap());
+        fleet.update(&Found::all(vec![spec(2, &["m"])]));
+        assert!(changes.has_changed().unwrap());
+    }
+
+    #[test]
     fn a_model_stays_known_after_its_last_engine_dropped_it() {
         let fleet = Fleet::new(&[spec(1, &[])], &BTreeMap::new(), Policy::default());
         let engine = fleet.engines()[0].id();

@@ -74,6 +74,41 @@ async fn the_ready_pods_of_a_service_are_the_engines() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn the_server_is_spoken_to_over_tls_and_only_with_its_own_certificate() {
+    let (api, other) = (
+        KubeApi::start_over_tls().await,
+        KubeApi::start_over_tls().await,
+    );
+    let a = engine("a").await;
+    api.apply_engine("vllm-0", &a);
+    let edge = router(&api).await;
+    edge.wait_for_engines([&*a.url()]).await;
+    assert_eq!(texts(&edge, 1).await, ["a"]);
+    api.assert_clean();
+    // Reached with the certificate of another one, it is not trusted with the token.
+    let asked = api.lists().len();
+    let config = std::fs::read_to_string(other.kubeconfig()).unwrap();
+    let config = config.replace(&other.authority(), &api.authority());
+    let scratch = Scratch::new();
+    let path = scratch.write("kubeconfig", &config);
+    let settings = api
+        .settings()
+        .replace(&shown(api.kubeconfig()), &shown(&path));
+    let stranger = crate::support::edge(&settings).start_kept_up().await;
+    assert_eq!(stranger.ask(&req_n()).await.status, 503);
+    assert_eq!(api.lists().len(), asked);
+    let told = lines_with("invalid peer certificate");
+    assert!(
+        told[0].starts_with("k8s: endpoints are not heard of"),
+        "{told:?}"
+    );
+}
+
+fn shown(path: &std::path::Path) -> String {
+    format!("{path:?}")
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_stream_on_a_pod_that_goes_is_finished() {
     let api = KubeApi::start().await;
     let goes = ScriptedEngine::start(serving_m(sse(4, secs(1)))).await;

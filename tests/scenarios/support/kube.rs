@@ -6,11 +6,16 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
 
+use rcgen::{CertifiedKey, KeyPair};
+use rustls::ServerConfig;
+use rustls::crypto::ring::default_provider;
+use rustls::pki_types::PrivatePkcs8KeyDer;
 use serde_json::{Value, json};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
+use tokio_rustls::TlsAcceptor;
 
 use super::{PATIENCE, Scratch, ScriptedEngine, within};
 
@@ -25,6 +30,7 @@ pub enum Gone {
 
 /// An API server of the test's own.
 pub struct KubeApi {
+    addr: SocketAddr,
     shared: Arc<Shared>,
     kubeconfig: PathBuf,
     _scratch: Scratch,
@@ -86,15 +92,28 @@ pub fn pods(name: &str, port: u16, pods: &[(&str, &str, bool)]) -> Value {
 
 impl KubeApi {
     pub async fn start() -> Self {
+        Self::listen(None).await
+    }
+
+    /// One behind TLS, with a certificate that only its kubeconfig makes good.
+    pub async fn start_over_tls() -> Self {
+        let names = vec!["127.0.0.1".to_owned()];
+        Self::listen(Some(&rcgen::generate_simple_self_signed(names).unwrap())).await
+    }
+
+    async fn listen(certificate: Option<&CertifiedKey<KeyPair>>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let addr = listener.local_addr().unwrap();
+        let tls = certificate.map(acceptor);
         let shared: Arc<Shared> = Arc::default();
         shared.state().version = 100;
         let mut serving = JoinSet::new();
-        serving.spawn(serve(listener, Arc::clone(&shared)));
+        serving.spawn(serve(listener, tls, Arc::clone(&shared)));
         let scratch = Scratch::new();
+        let authority = certificate.map(|it| scratch.write("authority.pem", &it.cert.pem()));
         Self {
-            kubeconfig: scratch.write("kubeconfig", &kubeconfig(addr)),
+            addr,
+            kubeconfig: scratch.write("kubeconfig", &kubeconfig(addr, authority)),
             shared,
             _scratch: scratch,
             _serving: serving,
@@ -107,6 +126,11 @@ impl KubeApi {
             "service_discovery: k8s\nk8s_service_name: vllm\nk8s_port: http\nk8s_kubeconfig: {:?}\n",
             self.kubeconfig
         )
+    }
+
+    /// Such as `127.0.0.1:4711`.
+    pub fn authority(&self) -> String {
+        self.addr.to_string()
     }
 
     /// The file that says how to reach it.
@@ -222,11 +246,18 @@ impl KubeApi {
     }
 }
 
-fn kubeconfig(addr: SocketAddr) -> String {
+fn kubeconfig(addr: SocketAddr, authority: Option<PathBuf>) -> String {
+    let cluster = match authority {
+        None => json!({"server": format!("http://{addr}")}),
+        Some(file) => json!({
+            "server": format!("https://{addr}"),
+            "certificate-authority": file,
+        }),
+    };
     json!({
         "apiVersion": "v1",
         "kind": "Config",
-        "clusters": [{"name": "c", "cluster": {"server": format!("http://{addr}")}}],
+        "clusters": [{"name": "c", "cluster": cluster}],
         "users": [{"name": "u", "user": {"token": TOKEN}}],
         "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u", "namespace": "ours"}}],
         "current-context": "x",
@@ -313,18 +344,37 @@ fn failure(code: u16) -> Value {
     })
 }
 
-async fn serve(listener: TcpListener, shared: Arc<Shared>) {
+fn acceptor(certificate: &CertifiedKey<KeyPair>) -> TlsAcceptor {
+    let key = PrivatePkcs8KeyDer::from(certificate.signing_key.serialize_der());
+    let config = ServerConfig::builder_with_provider(Arc::new(default_provider()))
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(vec![certificate.cert.der().clone()], key.into());
+    TlsAcceptor::from(Arc::new(config.unwrap()))
+}
+
+async fn serve(listener: TcpListener, tls: Option<TlsAcceptor>, shared: Arc<Shared>) {
     let mut connections = JoinSet::new();
     while let Ok((stream, _)) = listener.accept().await {
-        let shared = Arc::clone(&shared);
+        let (tls, shared) = (tls.clone(), Arc::clone(&shared));
         connections.spawn(async move {
             // It ends when the client does.
-            let _ = converse(stream, &shared).await;
+            let _ = match tls {
+                None => converse(stream, &shared).await,
+                Some(tls) => match tls.accept(stream).await {
+                    Ok(stream) => converse(stream, &shared).await,
+                    Err(error) => Err(error),
+                },
+            };
         });
     }
 }
 
-async fn converse(mut stream: TcpStream, shared: &Shared) -> io::Result<()> {
+async fn converse(
+    mut stream: impl AsyncRead + AsyncWrite + Unpin,
+    shared: &Shared,
+) -> io::Result<()> {
     let mut received = Vec::new();
     loop {
         let head = loop {
@@ -366,7 +416,11 @@ fn query<'a>(target: &'a str, name: &str) -> Option<&'a str> {
     fields.find(|(key, _)| *key == name).map(|(_, value)| value)
 }
 
-async fn respond(stream: &mut TcpStream, status: u16, body: &str) -> io::Result<()> {
+async fn respond(
+    stream: &mut (impl AsyncWrite + Unpin),
+    status: u16,
+    body: &str,
+) -> io::Result<()> {
     let length = body.len();
     let head = format!(
         "HTTP/1.1 {status} Status\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n\r\n"
@@ -376,7 +430,7 @@ async fn respond(stream: &mut TcpStream, status: u16, body: &str) -> io::Result<
 
 /// Plays a watch; whether the connection is of use after it.
 async fn tell(
-    stream: &mut TcpStream,
+    stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
     watch: Result<mpsc::UnboundedReceiver<Wire>, Gone>,
 ) -> io::Result<bool> {
     let mut watch = match watch {
@@ -400,13 +454,7 @@ async fn tell(
         let wire = tokio::select! {
             wire = watch.recv() => wire,
             // The client says nothing more; it may leave.
-            _ = stream.readable() => {
-                let mut byte = [0];
-                match stream.try_read(&mut byte) {
-                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
-                    _ => return Ok(false),
-                }
-            }
+            _ = stream.read_u8() => return Ok(false),
         };
         match wire {
             Some(Wire::Event(event)) => {
