@@ -75,9 +75,10 @@ impl Figures {
     }
 }
 
-/// The median; `None` of nothing.
+/// The median of those that are numbers; `None` of nothing.
 pub fn median(values: &[f64]) -> Option<f64> {
     let mut values = values.to_vec();
+    values.retain(|value| !value.is_nan());
     values.sort_by(f64::total_cmp);
     let upper = values.get(values.len() / 2)?;
     let lower = values.get((values.len() - 1) / 2)?;

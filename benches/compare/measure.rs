@@ -91,7 +91,9 @@ impl Target<'_> {
         }
         if self.proxy.is_some() && load != Load::Paced {
             let cpu = cpu.as_secs_f64();
-            note(What::Cpu, 1e6 * cpu / units.max(1) as f64);
+            // Where nothing was served this is no number, and no median counts it.
+            let served = if units > 0 { units as f64 } else { f64::NAN };
+            note(What::Cpu, 1e6 * cpu / served);
             note(What::Busy, cpu / window.seconds);
         }
     }

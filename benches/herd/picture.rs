@@ -20,8 +20,9 @@ pub fn draw(runs: &[Runs]) -> String {
     let rows = runs.len() as f64;
     let (step, top) = (120.0, 112.0);
     let mut svg = Svg::new(1120.0, top + rows * step + 30.0);
-    let title = format!("{} requests fail together and are asked again", LARGE.herd);
-    svg.title((30.0, 34.0), 18, &title);
+    let title = "10,000 requests fail together and are asked again";
+    debug_assert_eq!(LARGE.herd, 10_000);
+    svg.title((30.0, 34.0), 18, title);
     let told = format!(
         "{} simulated engines that refuse everything for {} s (shaded) and are back with nothing to do",
         LARGE.engines,
