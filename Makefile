@@ -43,7 +43,7 @@ lint: tools ## Formatting, clippy and the links in the documentation
 
 # CPU time per request, of this router and of others in front of the same engines.
 compare: tools ## What a request costs, compared to other proxies (COMPARE="--quick" for a trial)
-	$(CARGO) bench --locked --bench compare -- --peers "$(abspath $(PEERS))" $(COMPARE)
+	$(CARGO) bench --locked --bench compare -- --peers "$(PEERS)" $(COMPARE)
 
 # nginx and HAProxy are the system's packages.
 compare-peers: ## The other proxies, as far as Python packages bring them, into target/peers

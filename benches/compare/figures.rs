@@ -85,10 +85,11 @@ pub fn median(values: &[f64]) -> Option<f64> {
     Some(f64::midpoint(*lower, *upper))
 }
 
-/// The value below which this part of all nanoseconds lies, in microseconds; 0 of none.
+/// The value below which this part of all nanoseconds lies, in microseconds; no number
+/// of none.
 pub fn quantile(nanos: &mut [u64], part: f64) -> f64 {
     if nanos.is_empty() {
-        return 0.0;
+        return f64::NAN;
     }
     let place = (part * (nanos.len() - 1) as f64).round() as usize;
     *nanos.select_nth_unstable(place).1 as f64 / 1e3

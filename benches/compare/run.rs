@@ -57,7 +57,6 @@ pub async fn run(options: &Options) -> io::Result<Findings> {
         }
         subjects.reverse();
     }
-    std::fs::remove_dir_all(&place.dir)?;
     Ok(findings)
 }
 

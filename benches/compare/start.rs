@@ -22,8 +22,14 @@ pub struct Place {
     /// The core of the proxy, and that of clients and engines.
     pub proxy: usize,
     pub home: usize,
-    /// A folder for what they write.
+    /// A folder for what they write, which goes with this.
     pub dir: PathBuf,
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.dir);
+    }
 }
 
 /// A subject that forwards.
