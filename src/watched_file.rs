@@ -33,6 +33,9 @@ impl WatchedFile {
 
     /// Waits until its content is another one than was told before. The first time it tells what
     /// is there, at once.
+    ///
+    /// # Errors
+    /// It cannot be read; that is told once, too.
     pub async fn changed(&mut self) -> Content {
         loop {
             if let Some(content) = self.looks.look(read(&self.path).await) {
@@ -79,6 +82,7 @@ impl Looks {
 mod tests {
     use super::*;
 
+    #[allow(clippy::unnecessary_wraps)] // as a look has it
     fn text(text: &str) -> Content {
         Ok(text.to_owned())
     }

@@ -185,7 +185,7 @@ fn what_a_way_to_find_engines_needs_is_said_where_it_is_missing() {
         ["k8s_service_name: none given; service_discovery k8s needs it, or k8s_label_selector"]
     );
     assert_eq!(
-        missing("external-only"),
+        mistakes(&[("service_discovery", "external-only")], &[], ENGINE),
         [
             "--service-discovery: external-only is not available yet; accepted: static, dns, file, k8s, kubernetes"
         ]

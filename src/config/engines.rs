@@ -165,10 +165,10 @@ fn listed(reader: &mut Reader<'_>, given: &Given) -> Vec<(Place, EngineSpec)> {
 /// # Errors
 /// Every mistake, one line each.
 pub fn engine_list(path: &Path, text: &str) -> Result<Vec<EngineSpec>, ConfigErrors> {
-    let none = BTreeMap::new();
+    let nothing = BTreeMap::new();
     let mut reader = Reader::of(Inputs {
-        flags: &none,
-        env: &none,
+        flags: &nothing,
+        env: &nothing,
         file: Some((path, text)),
     });
     let engines = match yaml::parse(text) {

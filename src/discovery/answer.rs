@@ -128,22 +128,19 @@ mod tests {
 
     use super::*;
 
-    fn addresses(ips: &[&str], ttl: u64) -> Addresses {
+    fn found(ips: &[&str], ttl: u64) -> (Vec<IpAddr>, Duration) {
         let ips = ips.iter().map(|ip| ip.parse().unwrap()).collect();
-        Ok((ips, Duration::from_secs(ttl)))
-    }
-
-    fn failed() -> Addresses {
-        Err(Unresolved::Failed("SERVFAIL".to_owned()))
+        (ips, Duration::from_secs(ttl))
     }
 
     #[test]
     fn one_family_suffices_and_a_failure_is_told_rather_than_nothing() {
         let nothing = || Err(Unresolved::Nothing);
-        let v4 = || addresses(&["10.0.0.1"], 30);
+        let failed = || Err(Unresolved::Failed("SERVFAIL".to_owned()));
+        let v4 = || Ok(found(&["10.0.0.1"], 30));
         assert_eq!(
-            both(v4(), addresses(&["fd00::1"], 5)),
-            addresses(&["10.0.0.1", "fd00::1"], 5)
+            both(v4(), Ok(found(&["fd00::1"], 5))),
+            Ok(found(&["10.0.0.1", "fd00::1"], 5))
         );
         assert_eq!(both(v4(), failed()), v4());
         assert_eq!(both(nothing(), v4()), v4());

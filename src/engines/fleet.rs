@@ -392,7 +392,7 @@ mod tests {
     #[test]
     fn where_engines_may_be_missing_any_model_may_be_served() {
         let fleet = Fleet::new(&[], &BTreeMap::new(), Policy::default());
-        let leads_nowhere = || matches!(fleet.find("x"), Lookup::NoEngine);
+        let leads_nowhere = || matches!(fleet.find("x"), Lookup::NoEngine(..));
         assert!(leads_nowhere(), "there is no engine at all");
         let mut some = Found {
             engines: vec![spec(1, &["m"])],
@@ -407,7 +407,7 @@ mod tests {
         fleet.update(&Found::default());
         assert_eq!(ports(&fleet, "m"), [1], "nobody is said to be gone");
         fleet.update(&Found::all(Vec::new()));
-        assert!(matches!(fleet.find("m"), Lookup::NoEngine));
+        assert!(matches!(fleet.find("m"), Lookup::NoEngine(..)));
     }
 
     #[test]

@@ -91,9 +91,10 @@ async fn the_server_is_spoken_to_over_tls_and_only_with_its_own_certificate() {
     let config = config.replace(&other.authority(), &api.authority());
     let scratch = Scratch::new();
     let path = scratch.write("kubeconfig", &config);
+    let path_of = |path: &std::path::Path| path.display().to_string();
     let settings = api
         .settings()
-        .replace(&shown(api.kubeconfig()), &shown(&path));
+        .replace(&path_of(api.kubeconfig()), &path_of(&path));
     let stranger = crate::support::edge(&settings).start_kept_up().await;
     assert_eq!(stranger.ask(&req_n()).await.status, 503);
     assert_eq!(api.lists().len(), asked);
@@ -102,10 +103,6 @@ async fn the_server_is_spoken_to_over_tls_and_only_with_its_own_certificate() {
         told[0].starts_with("k8s: endpoints are not heard of"),
         "{told:?}"
     );
-}
-
-fn shown(path: &std::path::Path) -> String {
-    format!("{path:?}")
 }
 
 #[tokio::test(start_paused = true)]
@@ -235,7 +232,8 @@ async fn a_kubeconfig_that_cannot_be_read_is_told_once_and_read_when_it_can() {
     let scratch = Scratch::new();
     let path = scratch.path("later");
     let edge = edge(&format!(
-        "{NO_PROBES}service_discovery: kubernetes\nk8s_service_name: vllm\nk8s_port: http\nk8s_kubeconfig: {path:?}\n"
+        "{NO_PROBES}service_discovery: kubernetes\nk8s_service_name: vllm\nk8s_port: http\nk8s_kubeconfig: \"{}\"\n",
+        path.display()
     ))
     .start_kept_up()
     .await;
