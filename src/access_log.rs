@@ -152,7 +152,8 @@ fn rounded(duration: Duration) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::Attempt;
+    use crate::record::{Attempt, Usage};
+    use crate::retry::StopReason;
 
     fn attempts() -> [Attempt; 2] {
         [
@@ -163,6 +164,7 @@ mod tests {
                 begun: Duration::ZERO,
                 took: Duration::from_micros(250),
                 retry: None,
+                reused: Some(false),
             },
             Attempt {
                 engine: "http://b".into(),
@@ -171,6 +173,7 @@ mod tests {
                 begun: Duration::from_millis(1),
                 took: Duration::from_millis(12),
                 retry: Some(("connect", Duration::ZERO)),
+                reused: Some(true),
             },
         ]
     }
@@ -187,12 +190,14 @@ mod tests {
             status: 200,
             outcome: "answered",
             reason: "answered",
+            stop: Some(StopReason::Answered),
             attempts,
             backoff: Duration::ZERO,
             first_byte: Some(Duration::from_millis(11)),
             total: Duration::from_millis(13),
             bytes_in: 20,
             bytes_out: 300,
+            usage: Usage::default(),
         }
     }
 

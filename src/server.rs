@@ -19,7 +19,7 @@ use crate::admin::{Admin, Control};
 use crate::config::{Secret, Settings};
 use crate::edge::{Edge, EdgeOptions, Patience};
 use crate::engines::{Catalog, Fleet, Policy};
-use crate::metrics::Metrics;
+use crate::metrics::{Metrics, names};
 use crate::proxy::{Router, on_refusal};
 use crate::record::Observers;
 
@@ -81,6 +81,10 @@ impl Parts {
         let engine_key = settings.engine_api_key.as_ref().map(Secret::expose);
         let catalog = Arc::new(Catalog::new(Arc::clone(&fleet), engine_key, ASK_LIMIT));
         let metrics = Metrics::new()?;
+        metrics.pull(names::CLIENT_CONNECTIONS, {
+            let drain = drain.clone();
+            move || drain.open() as u64
+        })?;
         fleet.on_change({
             let metrics = metrics.clone();
             move |engine, condition| metrics.condition_changed(engine.label(), condition.label())

@@ -44,7 +44,7 @@ pub struct Engine {
     addresses: ArcSwap<Vec<SocketAddr>>,
     /// Place of the address that was connected to last.
     preferred: AtomicUsize,
-    in_flight: Arc<AtomicUsize>,
+    attempts: Arc<Counts>,
     reported: Reported,
     incarnation: AtomicU32,
     limits: HealthLimits,
@@ -99,7 +99,7 @@ impl Engine {
             url,
             addresses: ArcSwap::from_pointee(addresses),
             preferred: AtomicUsize::new(0),
-            in_flight: Arc::default(),
+            attempts: Arc::default(),
             reported: Reported::default(),
             incarnation: AtomicU32::new(0),
             limits: *limits,
@@ -193,7 +193,17 @@ impl Engine {
 
     /// Attempts that run on it now.
     pub fn in_flight(&self) -> usize {
-        self.in_flight.load(Ordering::Relaxed)
+        self.attempts.in_flight.load(Ordering::Relaxed)
+    }
+
+    /// Those of them whose answer has begun to come.
+    pub fn answering(&self) -> usize {
+        self.attempts.answering.load(Ordering::Relaxed)
+    }
+
+    /// Attempts that have begun on it since it is known.
+    pub fn begun(&self) -> u64 {
+        self.attempts.begun.load(Ordering::Relaxed)
     }
 
     /// How busy it is, per unit of its weight; 0 is idle.
@@ -288,8 +298,12 @@ impl Engine {
 
     /// Counts an attempt until the guard is dropped.
     pub fn enter(&self) -> InFlight {
-        self.in_flight.fetch_add(1, Ordering::Relaxed);
-        InFlight(Arc::clone(&self.in_flight))
+        self.attempts.in_flight.fetch_add(1, Ordering::Relaxed);
+        self.attempts.begun.fetch_add(1, Ordering::Relaxed);
+        InFlight {
+            attempts: Arc::clone(&self.attempts),
+            answering: false,
+        }
     }
 }
 
@@ -299,13 +313,37 @@ fn short_name(url: &EngineUrl) -> Box<str> {
     format!("{:012x}", hash >> 16).into()
 }
 
+/// The attempts of one engine.
+#[derive(Debug, Default)]
+struct Counts {
+    in_flight: AtomicUsize,
+    answering: AtomicUsize,
+    begun: AtomicU64,
+}
+
 /// An attempt that runs on an engine.
 #[derive(Debug)]
-pub struct InFlight(Arc<AtomicUsize>);
+pub struct InFlight {
+    attempts: Arc<Counts>,
+    answering: bool,
+}
+
+impl InFlight {
+    /// Its answer has begun to come; said again, it changes nothing.
+    pub fn answers(&mut self) {
+        if !self.answering {
+            self.answering = true;
+            self.attempts.answering.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
 
 impl Drop for InFlight {
     fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
+        self.attempts.in_flight.fetch_sub(1, Ordering::Relaxed);
+        if self.answering {
+            self.attempts.answering.fetch_sub(1, Ordering::Relaxed);
+        }
     }
 }
 
@@ -379,10 +417,14 @@ mod tests {
     #[test]
     fn running_attempts_are_counted_until_they_end() {
         let engine = engine("http://127.0.0.1:1");
-        let (one, two) = (engine.enter(), engine.enter());
-        assert_eq!(engine.in_flight(), 2);
+        let (one, mut two) = (engine.enter(), engine.enter());
+        assert_eq!((engine.in_flight(), engine.answering()), (2, 0));
+        two.answers();
+        two.answers();
+        assert_eq!((engine.in_flight(), engine.answering()), (2, 1));
         drop(one);
         drop(two);
-        assert_eq!(engine.in_flight(), 0);
+        assert_eq!((engine.in_flight(), engine.answering()), (0, 0));
+        assert_eq!(engine.begun(), 2);
     }
 }

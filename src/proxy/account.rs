@@ -11,7 +11,7 @@ use super::context::{Context, End};
 use super::respond::new_request_id;
 use crate::api_error::ApiError;
 use crate::edge::OnRefusal;
-use crate::record::{OTHER_ROUTE, Observer as _, Observers, Record};
+use crate::record::{OTHER_ROUTE, Observer as _, Observers, Record, Usage};
 use crate::retry::StopReason;
 
 impl Router {
@@ -52,12 +52,14 @@ impl Router {
             status,
             outcome: end.outcome(),
             reason: end.reason(),
+            stop: ctx.stop,
             attempts: &ctx.attempts,
             backoff: ctx.backoff_total,
             first_byte,
             total,
             bytes_in: session.body_bytes_read(),
             bytes_out: session.body_bytes_sent(),
+            usage: ctx.usage(),
         });
     }
 }
@@ -76,12 +78,14 @@ pub fn on_refusal(observers: Observers) -> OnRefusal {
             status: refusal.status(),
             outcome: End::OwnError(refusal.clone()).outcome(),
             reason: refusal.code(),
+            stop: None,
             attempts: &[],
             backoff: Duration::ZERO,
             first_byte: None,
             total: Duration::ZERO,
             bytes_in: 0,
             bytes_out: 0,
+            usage: Usage::default(),
         });
     })
 }

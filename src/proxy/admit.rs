@@ -18,6 +18,7 @@ use super::authorize::{holds_one_of, is_authorized};
 use super::context::{Context, End, Forward};
 use super::local::Own;
 use super::pin::{pairs, pin, target_without_pin};
+use super::tally::Tally;
 use crate::api_error::ApiError;
 use crate::engines::{Lookup, Pool};
 use crate::request::body::{Format, Reading, Renamed, Unroutable, codings};
@@ -187,6 +188,7 @@ impl Router {
             again_fresh: false,
             first_event: None,
             response_id: None,
+            tally: Tally::new(model != ModelSource::Response),
         })
     }
 
