@@ -161,6 +161,7 @@ fn read(reader: &mut Reader<'_>) -> Settings {
         } else {
             LogFormat::Text
         },
+        production_stack_metrics: reader.switch(&keys::PRODUCTION_STACK_METRICS),
     }
 }
 

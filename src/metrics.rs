@@ -4,7 +4,9 @@
 //!
 //! - [`names`]: the list of all series;
 //! - `requests`, `engines`, `process`: whose they are;
+//! - [`production_stack`]: some of it again, under the names of another router;
 //! - `pace`: a stream's own count of its pieces;
+//! - `models`: the names models are counted under;
 //! - `handles`, `register`: how series are found, and made.
 //!
 //! No label has a value that a client made up, so that nobody can make series grow: models and
@@ -12,9 +14,11 @@
 
 mod engines;
 mod handles;
+mod models;
 pub mod names;
 mod pace;
 mod process;
+pub mod production_stack;
 mod register;
 mod requests;
 

@@ -19,9 +19,10 @@ use crate::admin::{Admin, Control};
 use crate::config::{Secret, Settings};
 use crate::edge::{Edge, EdgeOptions, Patience};
 use crate::engines::{Catalog, Fleet, Policy};
+use crate::metrics::production_stack::ProductionStack;
 use crate::metrics::{Metrics, names};
 use crate::proxy::{Router, on_refusal};
-use crate::record::Observers;
+use crate::record::{Observer, Observers};
 
 pub use drain::{Drain, Signals};
 pub use listener::Listener;
@@ -89,10 +90,7 @@ impl Parts {
             let metrics = metrics.clone();
             move |engine, condition| metrics.condition_changed(engine.label(), condition.label())
         });
-        let observers = Observers::new(vec![
-            Box::new(metrics.clone()),
-            Box::new(AccessLog(settings.log_format.into())),
-        ]);
+        let observers = observers(settings, &metrics, &fleet)?;
         let router = Router::new(
             settings,
             Arc::clone(&fleet),
@@ -190,6 +188,21 @@ fn bind(key: &'static str, address: &str) -> Result<TcpListener, ServeError> {
         address: address.to_owned(),
         cause,
     })
+}
+
+/// Who is told how requests end.
+fn observers(
+    settings: &Settings,
+    metrics: &Metrics,
+    fleet: &Arc<Fleet>,
+) -> Result<Observers, ServeError> {
+    let mut observers: Vec<Box<dyn Observer>> = vec![Box::new(metrics.clone())];
+    if settings.production_stack_metrics {
+        let names = ProductionStack::new(metrics, Arc::clone(fleet))?;
+        observers.push(Box::new(names));
+    }
+    observers.push(Box::new(AccessLog(settings.log_format.into())));
+    Ok(Observers::new(observers))
 }
 
 /// How clients' connections are treated under these settings.

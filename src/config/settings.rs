@@ -80,6 +80,8 @@ pub struct Settings {
     pub log_level: LogLevel,
     /// Form of a log line.
     pub log_format: LogFormat,
+    /// Whether some series are exposed under the production-stack router's names, too.
+    pub production_stack_metrics: bool,
 }
 
 impl Settings {

@@ -1,33 +1,23 @@
 //! Series of requests, by route and model.
 
-use std::collections::HashSet;
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::OnceLock;
 
 use prometheus::{Histogram, HistogramVec, IntCounter, IntCounterVec, Registry, Result};
 
 use super::handles::Handles;
+use super::models::Models;
 use super::names;
 use super::pace::Pace;
 use super::register::{counters, histograms};
 use crate::record::{ANSWERED, Record};
 use crate::retry::StopReason;
 
-/// The model of requests that were not routed by one.
-const UNKNOWN_MODEL: &str = "unknown";
-
-/// The model of all those that came after [`MOST_MODELS`] others.
-const OTHER_MODEL: &str = "other";
-
-/// So many models have series of their own. Engines may load adapters under ever new names, and a
-/// name costs a few dozen series.
-const MOST_MODELS: usize = 500;
-
 /// Counts requests once they have ended.
 #[derive(Debug)]
 pub(super) struct Requests {
     families: Families,
     known: Handles<OfModel>,
-    models: Mutex<HashSet<Box<str>>>,
+    models: Models,
 }
 
 #[derive(Debug)]
@@ -81,7 +71,7 @@ impl Requests {
                 completion_tokens: counters(registry, &names::COMPLETION_TOKENS)?,
             },
             known: Handles::default(),
-            models: Mutex::default(),
+            models: Models::default(),
         })
     }
 
@@ -101,33 +91,16 @@ impl Requests {
     }
 
     fn with<R>(&self, route: &str, model: &str, f: impl Fn(&OfModel) -> R) -> R {
-        let model = if model.is_empty() {
-            UNKNOWN_MODEL
-        } else {
-            model
-        };
-        if let Some(result) = self.known.with(route, model, &f) {
+        if let Some(result) = self.known.with(route, Models::or_unknown(model), &f) {
             return result;
         }
-        let model = self.admitted(model);
-        self.known
-            .add(route, model, || self.families.of(route, model));
+        let model = self.models.admit(model);
+        let make = || self.families.of(route, model);
+        self.known.add(route, model, make);
         // Nobody forgets what was added.
-        let found = self.known.with(route, model, &f);
-        found.unwrap_or_else(|| f(&self.families.of(route, model)))
-    }
-
-    /// The name a model is counted under.
-    fn admitted<'a>(&self, model: &'a str) -> &'a str {
-        let mut models = self.models.lock().unwrap_or_else(PoisonError::into_inner);
-        if models.contains(model) {
-            return model;
-        }
-        if models.len() >= MOST_MODELS {
-            return OTHER_MODEL;
-        }
-        models.insert(model.into());
-        model
+        self.known
+            .with(route, model, &f)
+            .unwrap_or_else(|| f(&make()))
     }
 }
 
@@ -220,6 +193,7 @@ impl StatusText {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::metrics::models;
 
     #[test]
     fn a_status_is_three_digits_or_zero() {
@@ -231,10 +205,8 @@ mod tests {
     fn a_flood_of_models_shares_one_name() {
         let requests = Requests::new(&Registry::new()).unwrap();
         let name = |n: usize| requests.with("/r", &format!("m{n}"), |of| of.model.clone());
-        assert_eq!(&*name(0), "m0");
-        (0..2 * MOST_MODELS).for_each(|n| drop(name(n)));
-        assert_eq!(&*name(MOST_MODELS - 1), "m499");
-        assert_eq!(&*name(MOST_MODELS), OTHER_MODEL);
+        (0..2 * models::MOST).for_each(|n| drop(name(n)));
         assert_eq!(&*name(7), "m7");
+        assert_eq!(&*name(models::MOST), models::OTHER);
     }
 }

@@ -155,4 +155,6 @@ table! {
         "least severity that is logged; off logs nothing";
     LOG_FORMAT: "log_format", Anywhere, Choice(&["text", "json"], &[]), "text", Running,
         "form of a log line";
+    PRODUCTION_STACK_METRICS: "production_stack_metrics", Anywhere, Switch, "false", Running,
+        "expose some series a second time, under the names of the production-stack's router";
 }
