@@ -37,7 +37,7 @@ mod yaml;
 pub use engine_url::{EngineUrl, EngineUrlError};
 pub use report::ConfigErrors;
 pub use secret::{HIDDEN, Secret, SecretError};
-pub use settings::{EngineSpec, ExtraRoute, LogFormat, LogLevel, Settings};
+pub use settings::{AccessLogSettings, EngineSpec, ExtraRoute, LogFormat, LogLevel, Settings};
 
 pub use crate::request::route::ModelSource;
 pub use crate::retry::Resend;
@@ -160,6 +160,13 @@ fn read(reader: &mut Reader<'_>) -> Settings {
             LogFormat::Json
         } else {
             LogFormat::Text
+        },
+        access_log: AccessLogSettings {
+            on: reader.switch(&keys::ACCESS_LOG),
+            sample: reader.share(&keys::ACCESS_LOG_SAMPLE),
+            file: reader
+                .text(&keys::ACCESS_LOG_FILE)
+                .map(|(_, path)| path.into()),
         },
         production_stack_metrics: reader.switch(&keys::PRODUCTION_STACK_METRICS),
     }

@@ -19,6 +19,7 @@ use crate::admin::{Admin, Control};
 use crate::config::{Secret, Settings};
 use crate::edge::{Edge, EdgeOptions, Patience};
 use crate::engines::{Catalog, Fleet, Policy};
+use crate::logging;
 use crate::metrics::production_stack::ProductionStack;
 use crate::metrics::{Metrics, names};
 use crate::proxy::{Router, on_refusal};
@@ -86,6 +87,7 @@ impl Parts {
             let drain = drain.clone();
             move || drain.open() as u64
         })?;
+        metrics.pull(names::LOG_DROPPED, logging::dropped)?;
         fleet.on_change({
             let metrics = metrics.clone();
             move |engine, condition| metrics.condition_changed(engine.label(), condition.label())
@@ -201,7 +203,12 @@ fn observers(
         let names = ProductionStack::new(metrics, Arc::clone(fleet))?;
         observers.push(Box::new(names));
     }
-    observers.push(Box::new(AccessLog(settings.log_format.into())));
+    if settings.access_log.on {
+        observers.push(Box::new(AccessLog {
+            format: settings.log_format.into(),
+            sample: settings.access_log.sample,
+        }));
+    }
     Ok(Observers::new(observers))
 }
 
