@@ -23,6 +23,7 @@ mod coded_body;
 mod connecting;
 mod control;
 mod credentials;
+mod dashboards;
 mod framing;
 mod fuzz;
 mod h2;

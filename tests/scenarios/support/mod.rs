@@ -15,6 +15,7 @@ mod edge;
 mod engine;
 mod full;
 mod patience;
+pub mod promql;
 mod script;
 mod sse;
 mod wire;
