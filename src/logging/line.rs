@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::time::SystemTime;
 
-use log::Record;
+use log::{Level, Record};
 
 use super::timestamp::Timestamps;
 use crate::access_log;
@@ -30,11 +30,21 @@ impl Lines {
 
     fn text(&mut self, record: &Record<'_>, now: SystemTime) {
         self.times.write(now, &mut self.line);
-        let (level, target) = (record.level(), record.target());
-        let _ = write!(self.line, " {level:<5} {target} ");
+        self.line.push_str(match record.level() {
+            Level::Error => " ERROR ",
+            Level::Warn => " WARN  ",
+            Level::Info => " INFO  ",
+            Level::Debug => " DEBUG ",
+            Level::Trace => " TRACE ",
+        });
+        self.line.push_str(record.target());
+        self.line.push(' ');
         let message = self.line.len();
         let _ = self.line.write_fmt(*record.args());
-        self.keep_on_one_line(message);
+        // The access log quotes what needs it itself.
+        if record.target() != access_log::TARGET {
+            self.keep_on_one_line(message);
+        }
     }
 
     fn json(&mut self, record: &Record<'_>, now: SystemTime) {
@@ -82,7 +92,6 @@ impl Lines {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use log::Level;
     use std::time::UNIX_EPOCH;
 
     const BEFORE: &str = "1970-01-01T00:00:00.000Z INFO ";

@@ -28,7 +28,11 @@ impl Timestamps {
             );
         }
         out.push_str(&self.text);
-        let _ = write!(out, "{:03}Z", since.subsec_millis());
+        let millis = since.subsec_millis();
+        for digit in [millis / 100, millis / 10 % 10, millis % 10] {
+            out.push(char::from_digit(digit, 10).unwrap_or('0'));
+        }
+        out.push('Z');
     }
 }
 

@@ -2,11 +2,31 @@
 //! neither for another request nor for a scrape.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
+use std::hash::{BuildHasherDefault, Hasher};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use arc_swap::ArcSwap;
+use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-type Known<V> = HashMap<Box<str>, HashMap<Box<str>, std::sync::Arc<V>>>;
+type Known<V> = Words<Words<Arc<V>>>;
+type Words<T> = HashMap<Box<str>, T, BuildHasherDefault<Quick>>;
+
+/// A hash for a few words that nobody outside chooses.
+#[derive(Debug, Default)]
+struct Quick(u64);
+
+impl Hasher for Quick {
+    fn write(&mut self, bytes: &[u8]) {
+        self.0 = xxh3_64_with_seed(bytes, self.0);
+    }
+
+    // What ends a word in a hash of several.
+    fn write_u8(&mut self, _end: u8) {}
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
 
 /// What belongs to the values of two labels. It is looked up at every request and grows some dozen
 /// times in the life of a process, so that it is copied to grow.

@@ -31,7 +31,11 @@ pub(super) struct UsageSearch {
     before: u8,
     /// The object that is being read.
     object: Vec<u8>,
-    found: Usage,
+    /// What the first one said.
+    first: Option<Usage>,
+    /// The last one after that. Of the thousand that `continuous_usage_stats` brings, it alone is
+    /// parsed.
+    last: Vec<u8>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -68,9 +72,16 @@ impl UsageSearch {
         }
     }
 
-    /// What has been found so far.
+    /// What has been found so far: the last word on each number, be it in the last object or the
+    /// first.
     pub(super) fn found(&self) -> Usage {
-        self.found
+        let first = self.first.unwrap_or_default();
+        let last = Told::read(&self.last);
+        Usage {
+            prompt: last.prompt.or(first.prompt),
+            cached: last.cached.or(first.cached),
+            completion: last.completion.or(first.completion),
+        }
     }
 
     /// Looks for the key; gives how many bytes were read, as all of these do.
@@ -132,17 +143,16 @@ impl UsageSearch {
     }
 
     fn object(&mut self, data: &[u8], mut depth: usize) -> usize {
-        for (at, byte) in data.iter().enumerate() {
-            match byte {
-                b'{' => depth += 1,
-                b'}' => depth -= 1,
-                _ => {}
+        for at in memchr::memchr2_iter(b'{', b'}', data) {
+            match data.get(at) {
+                Some(b'{') => depth += 1,
+                _ => depth -= 1,
             }
             if depth == 0 {
                 let end = at + 1;
                 self.object
                     .extend_from_slice(data.get(..end).unwrap_or_default());
-                self.read_object();
+                self.keep_object();
                 self.state = State::Key(0);
                 return end;
             }
@@ -156,24 +166,12 @@ impl UsageSearch {
         data.len()
     }
 
-    /// Takes the numbers over, and keeps those it does not mention.
-    fn read_object(&mut self) {
-        let Ok(told) = serde_json::from_slice::<Told>(&self.object) else {
-            return;
-        };
-        let details = told.prompt_tokens_details.or(told.input_tokens_details);
-        let cached = details.and_then(|details| details.cached_tokens);
-        let newer = Usage {
-            prompt: told.prompt_tokens.or(told.input_tokens),
-            cached: cached.or(told.cache_read_input_tokens),
-            completion: told.completion_tokens.or(told.output_tokens),
-        };
-        let before = self.found;
-        self.found = Usage {
-            prompt: newer.prompt.or(before.prompt),
-            cached: newer.cached.or(before.cached),
-            completion: newer.completion.or(before.completion),
-        };
+    fn keep_object(&mut self) {
+        if self.first.is_none() {
+            self.first = Some(Told::read(&self.object));
+        } else {
+            std::mem::swap(&mut self.last, &mut self.object);
+        }
     }
 }
 
@@ -187,6 +185,22 @@ struct Told {
     output_tokens: Option<u64>,
     input_tokens_details: Option<Details>,
     cache_read_input_tokens: Option<u64>,
+}
+
+impl Told {
+    /// What an object says; nothing where it is none, or none of tokens.
+    fn read(object: &[u8]) -> Usage {
+        let Ok(told) = serde_json::from_slice::<Self>(object) else {
+            return Usage::default();
+        };
+        let details = told.prompt_tokens_details.or(told.input_tokens_details);
+        let cached = details.and_then(|details| details.cached_tokens);
+        Usage {
+            prompt: told.prompt_tokens.or(told.input_tokens),
+            cached: cached.or(told.cache_read_input_tokens),
+            completion: told.completion_tokens.or(told.output_tokens),
+        }
+    }
 }
 
 #[derive(serde::Deserialize)]
@@ -266,6 +280,7 @@ mod tests {
             "{\"usage\",\"usage\" ",
             "{\"usa\"usage\":[",
             "\"usage\":{\"prompt_tokens\":\"x\"},",
+            "\"usage\":{\"prompt_tokens\":1},\"usage\":{\"prompt_tokens\":2},",
         ] {
             let text = format!("{before}\"usage\":{{\"prompt_tokens\":4}}");
             let found = found_in([text.as_bytes()]);
