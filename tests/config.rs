@@ -113,7 +113,9 @@ fn the_example_for_kubernetes_holds_a_configuration_and_the_rights_it_needs() {
         .map(|document| serde::Deserialize::deserialize(document).unwrap())
         .collect();
     let of_kind = |kind: &str| documents.iter().find(|doc| doc["kind"] == kind).unwrap();
-    let file = of_kind("ConfigMap")["data"]["router.yaml"].as_str().unwrap();
+    let file = of_kind("ConfigMap")["data"]["router.yaml"]
+        .as_str()
+        .unwrap();
     let loaded = load(&[], &[], file).unwrap();
     assert_eq!(loaded.warnings, Vec::<String>::new());
     assert_eq!(loaded.settings.discovery.word(), "k8s");
@@ -143,11 +145,17 @@ fn engines_need_not_be_listed_where_they_are_found() {
         assert_eq!(loaded.warnings, Vec::<String>::new(), "{file}");
         assert!(loaded.settings.engines.is_empty());
         let printed = loaded.settings.to_yaml();
-        assert_eq!(settings(&[], &[], &printed).discovery, loaded.settings.discovery);
+        assert_eq!(
+            settings(&[], &[], &printed).discovery,
+            loaded.settings.discovery
+        );
     }
     // A model that nobody is known to serve may turn out to be served.
     let file = format!("{names}default_model: m\naliases: {{a: m}}\n");
-    assert_eq!(settings(&[], &[], &file).default_model.as_deref(), Some("m"));
+    assert_eq!(
+        settings(&[], &[], &file).default_model.as_deref(),
+        Some("m")
+    );
     let flags = [
         ("service_discovery", "dns"),
         ("dns_names", "vllm:8000,_http._tcp.vllm"),
