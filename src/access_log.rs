@@ -285,7 +285,6 @@ mod tests {
                 took: Duration::from_micros(250),
                 retry: None,
                 reused: Some(false),
-                ..Attempt::default()
             },
             Attempt {
                 engine: "http://b".into(),
@@ -295,7 +294,6 @@ mod tests {
                 took: Duration::from_millis(12),
                 retry: Some(("connect", Duration::ZERO)),
                 reused: Some(true),
-                ..Attempt::default()
             },
         ]
     }
@@ -326,7 +324,6 @@ mod tests {
                 cached: None,
                 completion: Some(7),
             },
-            ..Record::default()
         }
     }
 

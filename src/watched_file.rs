@@ -33,6 +33,9 @@ impl WatchedFile {
 
     /// Waits until its content is another one than was told before. The first time it tells what
     /// is there, at once.
+    ///
+    /// # Errors
+    /// The file cannot be read any more.
     pub async fn changed(&mut self) -> Content {
         loop {
             if let Some(content) = self.looks.look(read(&self.path).await) {
@@ -79,6 +82,7 @@ impl Looks {
 mod tests {
     use super::*;
 
+    #[allow(clippy::unnecessary_wraps)] // what a look gives
     fn text(text: &str) -> Content {
         Ok(text.to_owned())
     }

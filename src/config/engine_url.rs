@@ -175,6 +175,7 @@ impl EngineUrl {
     }
 
     /// The same engine, known to be at this address.
+    #[must_use]
     pub fn at(&self, address: SocketAddr) -> Self {
         Self {
             prefix: self.prefix.clone(),

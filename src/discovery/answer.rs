@@ -128,6 +128,7 @@ mod tests {
 
     use super::*;
 
+    #[allow(clippy::unnecessary_wraps)] // what a lookup gives
     fn addresses(ips: &[&str], ttl: u64) -> Addresses {
         let ips = ips.iter().map(|ip| ip.parse().unwrap()).collect();
         Ok((ips, Duration::from_secs(ttl)))

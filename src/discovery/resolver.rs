@@ -190,7 +190,7 @@ impl Client {
         let provider = TokioRuntimeProvider::default();
         let dns = TokioResolver::builder_with_config(config, provider).with_options(options);
         Ok(Self {
-            dns: dns.build().map_err(unresolved)?,
+            dns: dns.build().map_err(|error| unresolved(&error))?,
             hosts: Hosts::from_system().unwrap_or_default(),
         })
     }
@@ -231,12 +231,14 @@ impl Client {
     }
 
     async fn family(&self, host: &str, record: RecordType) -> Addresses {
-        let lookup = self.dns.lookup(host, record).await.map_err(unresolved)?;
+        let lookup = self.dns.lookup(host, record).await;
+        let lookup = lookup.map_err(|error| unresolved(&error))?;
         addresses(&lookup)
     }
 
     async fn services(&self, name: &str) -> Result<Answer, Unresolved> {
-        let lookup = self.dns.srv_lookup(name).await.map_err(unresolved)?;
+        let lookup = self.dns.srv_lookup(name).await;
+        let lookup = lookup.map_err(|error| unresolved(&error))?;
         let records: Vec<SRV> = lookup
             .answers()
             .iter()
@@ -299,7 +301,7 @@ fn shortest(lookup: &Lookup) -> Duration {
     Duration::from_secs(times.min().unwrap_or(0).into())
 }
 
-fn unresolved(error: NetError) -> Unresolved {
+fn unresolved(error: &NetError) -> Unresolved {
     if error.is_no_records_found() {
         Unresolved::Nothing
     } else {

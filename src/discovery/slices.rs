@@ -174,6 +174,7 @@ mod tests {
     }
 
     /// A slice of this name and family with port 8000 called http.
+    #[allow(clippy::needless_pass_by_value)] // written in place
     fn of(name: &str, family: &str, endpoints: Value) -> EndpointSlice {
         slice(json!({
             "metadata": {"name": name},
@@ -303,9 +304,9 @@ mod tests {
         let bare = json!({"addresses": ["10.0.0.1", "10.0.0.9"]});
         let node = json!({"addresses": ["10.0.0.2"], "targetRef": {"kind": "Node", "name": "n"}});
         let odd = json!({"addresses": ["pod.example"]});
-        let none = json!({"addresses": []});
+        let empty = json!({"addresses": []});
         let slices = [
-            of("a", "IPv4", json!([bare, node, odd, none])),
+            of("a", "IPv4", json!([bare, node, odd, empty])),
             of("b", "IPv4", json!([bare])),
             of("c", "FQDN", json!([{"addresses": ["a.example"]}])),
         ];

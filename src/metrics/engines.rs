@@ -153,7 +153,6 @@ mod tests {
             took: Duration::from_millis(20),
             retry: None,
             reused: Some(false),
-            ..Attempt::default()
         }
     }
 

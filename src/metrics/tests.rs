@@ -20,7 +20,6 @@ fn every_listed_name_is_exposed_once_it_has_a_value() {
         took: Duration::from_millis(2),
         retry: None,
         reused: Some(true),
-        ..Attempt::default()
     };
     let attempts = [attempt.clone(), attempt.clone()];
     metrics.attempt_ended(&attempt);

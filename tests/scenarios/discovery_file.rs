@@ -18,8 +18,10 @@ fn list<'a>(engines: impl IntoIterator<Item = &'a ScriptedEngine>) -> String {
 }
 
 async fn router(path: &Path) -> TestEdge {
-    let settings =
-        format!("{RETRIES}{NO_PROBES}service_discovery: file\ndiscovery_file: {path:?}\n");
+    let settings = format!(
+        "{RETRIES}{NO_PROBES}service_discovery: file\ndiscovery_file: \"{}\"\n",
+        path.display()
+    );
     edge(&settings).start_kept_up().await
 }
 

@@ -16,7 +16,6 @@ fn attempt(outcome: &'static str, status: Option<u16>) -> Attempt {
         took: Duration::from_millis(2),
         retry: None,
         reused: Some(true),
-        ..Attempt::default()
     }
 }
 
@@ -59,7 +58,7 @@ fn fleet() -> Arc<Fleet> {
 
 /// The value of this series, as it is exposed.
 fn value(metrics: &Metrics, fleet: &Fleet, series: &str) -> Option<String> {
-    let text = String::from_utf8(metrics.expose(&fleet)).unwrap();
+    let text = String::from_utf8(metrics.expose(fleet)).unwrap();
     let line = text.lines().find_map(|line| line.strip_prefix(series));
     line.map(|rest| rest.trim().to_owned())
 }

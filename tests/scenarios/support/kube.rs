@@ -104,8 +104,8 @@ impl KubeApi {
     /// The settings that make a router find the pods of the Service `vllm` here.
     pub fn settings(&self) -> String {
         format!(
-            "service_discovery: k8s\nk8s_service_name: vllm\nk8s_port: http\nk8s_kubeconfig: {:?}\n",
-            self.kubeconfig
+            "service_discovery: k8s\nk8s_service_name: vllm\nk8s_port: http\nk8s_kubeconfig: \"{}\"\n",
+            self.kubeconfig.display()
         )
     }
 
