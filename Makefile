@@ -11,7 +11,7 @@ CARGO ?= cargo
 TARGET_DIR = $${CARGO_TARGET_DIR:-target}
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test build lint tools compare compare-peers instructions
+.PHONY: help demo test build lint tools compare compare-peers instructions promtool
 
 # What `make compare` is told: another folder or another `--only` can be given on the command line.
 RESULTS ?= benches/results/$(shell date +%F)-compare
@@ -72,3 +72,10 @@ tools:
 	fi </dev/null; \
 	command -v cmake >/dev/null || { \
 		echo "cmake could not be installed: install it by hand, then try again" >&2; exit 1; }
+
+# Unpacked from the package, not installed, since that would start a server.
+promtool: ## Prometheus' promtool, for the tests that use it, from Debian's package
+	@command -v promtool >/dev/null && exit 0; \
+	test -x target/tools/usr/bin/promtool && exit 0; \
+	mkdir -p target/tools && cd target/tools && \
+	apt-get download prometheus && dpkg-deb -x prometheus_*.deb . && rm prometheus_*.deb usr/bin/prometheus

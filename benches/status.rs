@@ -55,6 +55,7 @@ fn attempt(engine: &Arc<str>, outcome: &'static str, code: u16) -> Attempt {
         begun: Duration::ZERO,
         took: Duration::from_millis(900),
         retry: None,
+        ..Attempt::default()
     }
 }
 
@@ -78,6 +79,7 @@ fn record(attempts: &[Attempt]) -> Record<'_> {
         total: Duration::from_secs(1),
         bytes_in: 1000,
         bytes_out: 5000,
+        ..Record::default()
     }
 }
 

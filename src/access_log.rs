@@ -3,13 +3,14 @@
 //! Neither keys nor prompts appear. Whatever a client chose is quoted, so that no value can
 //! forge a line.
 
-use std::fmt::Write as _;
+use std::fmt::{self, Display, Formatter, Write as _};
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use log::Level;
-use serde_json::json;
+use serde::Serialize;
 
-use crate::record::{Observer, Record};
+use crate::record::{ANSWERED, Observer, Record};
 
 /// The target of these lines in the `log` crate.
 pub const TARGET: &str = "access";
@@ -23,136 +24,256 @@ pub enum Format {
     Json,
 }
 
-/// Writes every request to the log.
+/// Writes requests to the log.
 #[derive(Clone, Copy, Debug)]
-pub struct AccessLog(pub Format);
+pub struct AccessLog {
+    /// The form of a line.
+    pub format: Format,
+    /// The share, from 0 to 1, of the requests that went well at the first attempt that is written.
+    /// All others are written always.
+    pub sample: f64,
+}
+
+impl AccessLog {
+    /// Whether this request is written; `draw` is uniform in `[0, 1)`.
+    pub fn writes(&self, record: &Record<'_>, draw: f64) -> bool {
+        let went_well = record.outcome == ANSWERED && record.status < 400;
+        draw < self.sample || !went_well || record.attempts.len() > 1
+    }
+}
 
 impl Observer for AccessLog {
     fn ended(&self, record: &Record<'_>) {
+        let draw = if self.sample < 1.0 {
+            rand::random()
+        } else {
+            0.0
+        };
+        if !self.writes(record, draw) {
+            return;
+        }
         let level = match record.outcome {
             "own_error" | "cut" => Level::Warn,
             _ => Level::Info,
         };
-        if log::log_enabled!(target: TARGET, level) {
-            log::log!(target: TARGET, level, "{}", self.0.line(record));
-        }
+        log::log!(target: TARGET, level, "{}", self.format.line(record));
     }
 }
 
 impl Format {
     /// The line of a request, without its end.
-    pub fn line(self, record: &Record<'_>) -> String {
-        match self {
-            Self::Text => text(record),
-            Self::Json => json(record),
+    pub fn line<'a>(self, record: &'a Record<'a>) -> impl Display + 'a {
+        Line(self, record)
+    }
+}
+
+struct Line<'a>(Format, &'a Record<'a>);
+
+impl Display for Line<'_> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Format::Text => f.write_str(&text(self.1)),
+            Format::Json => f.write_str(&json(self.1)),
         }
     }
 }
 
+/// Put together by hand, since it is made for every request: the standard formatter takes four times
+/// as long.
 fn text(record: &Record<'_>) -> String {
-    let mut line = String::with_capacity(320);
-    let _ = write!(line, "id={} client=", record.request_id);
-    let _ = match record.client {
-        Some(client) => write!(line, "{client}"),
-        None => write!(line, "-"),
-    };
-    let _ = write!(
-        line,
-        " method={} path={} model={} stream={} status={} outcome={} reason={} attempts=",
-        record.method,
-        quoted(record.path),
-        quoted(record.model),
-        record.stream,
-        record.status,
-        record.outcome,
-        record.reason,
+    let mut line = String::with_capacity(512);
+    field(&mut line, "id=", record.request_id);
+    line.push_str(" client=");
+    match record.client {
+        Some(client) => push_address(&mut line, client),
+        None => line.push('-'),
+    }
+    field(&mut line, " method=", record.method);
+    line.push_str(" path=");
+    push_quoted(&mut line, record.path);
+    line.push_str(" route=");
+    push_quoted(&mut line, record.route);
+    line.push_str(" model=");
+    push_quoted(&mut line, record.model);
+    field(
+        &mut line,
+        " stream=",
+        if record.stream { "true" } else { "false" },
     );
+    line.push_str(" status=");
+    push_number(&mut line, record.status.into());
+    field(&mut line, " outcome=", record.outcome);
+    field(&mut line, " reason=", record.reason);
+    line.push_str(" attempts=");
     if record.attempts.is_empty() {
         line.push('-');
     }
     for (n, attempt) in record.attempts.iter().enumerate() {
-        let comma = if n == 0 { "" } else { "," };
-        let _ = write!(line, "{comma}{}:{}", attempt.engine, attempt.outcome);
+        field(&mut line, if n == 0 { "" } else { "," }, &attempt.engine);
+        field(&mut line, ":", attempt.outcome);
         if let Some(status) = attempt.status {
-            let _ = write!(line, "/{status}");
+            line.push('/');
+            push_number(&mut line, status.into());
         }
-        let _ = write!(line, ":{:.1}ms", ms(attempt.took));
+        line.push(':');
+        push_millis(&mut line, attempt.took);
+        line.push_str("ms");
     }
-    let _ = write!(line, " backoff_ms={:.1} ttft_ms=", ms(record.backoff));
-    let _ = match record.first_byte {
-        Some(first) => write!(line, "{:.1}", ms(first)),
-        None => write!(line, "-"),
-    };
-    let _ = write!(
-        line,
-        " total_ms={:.1} bytes_in={} bytes_out={}",
-        ms(record.total),
-        record.bytes_in,
-        record.bytes_out
-    );
+    line.push_str(" backoff_ms=");
+    push_millis(&mut line, record.backoff);
+    line.push_str(" ttft_ms=");
+    push_or_dash(&mut line, record.first_byte, push_millis);
+    line.push_str(" total_ms=");
+    push_millis(&mut line, record.total);
+    line.push_str(" bytes_in=");
+    push_number(&mut line, record.bytes_in as u64);
+    line.push_str(" bytes_out=");
+    push_number(&mut line, record.bytes_out as u64);
+    line.push_str(" prompt_tokens=");
+    push_or_dash(&mut line, record.usage.prompt, push_number);
+    line.push_str(" completion_tokens=");
+    push_or_dash(&mut line, record.usage.completion, push_number);
     line
 }
 
-fn json(record: &Record<'_>) -> String {
-    let attempts: Vec<_> = record
-        .attempts
-        .iter()
-        .map(|attempt| {
-            json!({
-                "engine": &*attempt.engine,
-                "outcome": attempt.outcome,
-                "status": attempt.status,
-                "ms": rounded(attempt.took),
-            })
-        })
-        .collect();
-    json!({
-        "id": record.request_id,
-        "client": record.client.map(|client| client.to_string()),
-        "method": record.method,
-        "path": record.path,
-        "model": record.model,
-        "stream": record.stream,
-        "status": record.status,
-        "outcome": record.outcome,
-        "reason": record.reason,
-        "attempts": attempts,
-        "backoff_ms": rounded(record.backoff),
-        "ttft_ms": record.first_byte.map(rounded),
-        "total_ms": rounded(record.total),
-        "bytes_in": record.bytes_in,
-        "bytes_out": record.bytes_out,
-    })
-    .to_string()
+fn field(line: &mut String, name: &str, value: &str) {
+    line.push_str(name);
+    line.push_str(value);
 }
 
-/// A value as it is where that is unmistakable, else as a JSON string.
-fn quoted(value: &str) -> String {
-    let plain = |c: char| c.is_ascii_graphic() && c != '"' && c != '\\';
-    if !value.is_empty() && value.chars().all(plain) {
-        value.to_owned()
-    } else {
-        // JSON leaves these line ends as they are.
-        let quoted = serde_json::Value::from(value).to_string();
-        quoted
-            .replace('\u{2028}', "\\u2028")
-            .replace('\u{2029}', "\\u2029")
-            .replace('\u{85}', "\\u0085")
+fn push_or_dash<T>(line: &mut String, value: Option<T>, push: impl FnOnce(&mut String, T)) {
+    match value {
+        Some(value) => push(line, value),
+        None => line.push('-'),
     }
 }
 
-fn ms(duration: Duration) -> f64 {
-    duration.as_secs_f64() * 1e3
+/// A value as it is where that is unmistakable, else as a JSON string.
+fn push_quoted(line: &mut String, value: &str) {
+    let plain = |byte: u8| byte.is_ascii_graphic() && byte != b'"' && byte != b'\\';
+    if !value.is_empty() && value.bytes().all(plain) {
+        return line.push_str(value);
+    }
+    // JSON leaves these line ends as they are.
+    let quoted = serde_json::Value::from(value).to_string();
+    let quoted = quoted
+        .replace('\u{2028}', "\\u2028")
+        .replace('\u{2029}', "\\u2029")
+        .replace('\u{85}', "\\u0085");
+    line.push_str(&quoted);
+}
+
+fn push_address(line: &mut String, address: SocketAddr) {
+    let SocketAddr::V4(address) = address else {
+        let _ = write!(line, "{address}");
+        return;
+    };
+    for (n, octet) in address.ip().octets().into_iter().enumerate() {
+        if n > 0 {
+            line.push('.');
+        }
+        push_number(line, octet.into());
+    }
+    line.push(':');
+    push_number(line, address.port().into());
+}
+
+/// Milliseconds with one digit after the point.
+fn push_millis(line: &mut String, time: Duration) {
+    let tenths = time.as_secs() * 10_000 + u64::from((time.subsec_nanos() + 50_000) / 100_000);
+    push_number(line, tenths / 10);
+    line.push('.');
+    push_number(line, tenths % 10);
+}
+
+fn push_number(line: &mut String, mut number: u64) {
+    // As many digits as the largest has.
+    let mut digits = [b'0'; 20];
+    let mut length = 0;
+    for digit in digits.iter_mut().rev() {
+        #[allow(clippy::cast_possible_truncation)] // one digit
+        let last = (number % 10) as u8;
+        *digit = b'0' + last;
+        length += 1;
+        number /= 10;
+        if number == 0 {
+            break;
+        }
+    }
+    let digits = digits.get(digits.len() - length..).unwrap_or_default();
+    line.push_str(str::from_utf8(digits).unwrap_or_default());
+}
+
+#[derive(Serialize)]
+struct Object<'a> {
+    id: &'a str,
+    client: Option<SocketAddr>,
+    method: &'a str,
+    path: &'a str,
+    route: &'a str,
+    model: &'a str,
+    stream: bool,
+    status: u16,
+    outcome: &'a str,
+    reason: &'a str,
+    attempts: Vec<AttemptObject<'a>>,
+    backoff_ms: f64,
+    ttft_ms: Option<f64>,
+    total_ms: f64,
+    bytes_in: usize,
+    bytes_out: usize,
+    prompt_tokens: Option<u64>,
+    completion_tokens: Option<u64>,
+}
+
+#[derive(Serialize)]
+struct AttemptObject<'a> {
+    engine: &'a str,
+    outcome: &'a str,
+    status: Option<u16>,
+    ms: f64,
+}
+
+fn json(record: &Record<'_>) -> String {
+    let attempts = record.attempts.iter().map(|attempt| AttemptObject {
+        engine: &attempt.engine,
+        outcome: attempt.outcome,
+        status: attempt.status,
+        ms: rounded(attempt.took),
+    });
+    let object = Object {
+        id: record.request_id,
+        client: record.client,
+        method: record.method,
+        path: record.path,
+        route: record.route,
+        model: record.model,
+        stream: record.stream,
+        status: record.status,
+        outcome: record.outcome,
+        reason: record.reason,
+        attempts: attempts.collect(),
+        backoff_ms: rounded(record.backoff),
+        ttft_ms: record.first_byte.map(rounded),
+        total_ms: rounded(record.total),
+        bytes_in: record.bytes_in,
+        bytes_out: record.bytes_out,
+        prompt_tokens: record.usage.prompt,
+        completion_tokens: record.usage.completion,
+    };
+    // Text and numbers are never refused.
+    serde_json::to_string(&object).unwrap_or_default()
 }
 
 fn rounded(duration: Duration) -> f64 {
-    (ms(duration) * 10.0).round() / 10.0
+    (duration.as_secs_f64() * 1e4).round() / 10.0
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::Attempt;
+    use crate::record::{Attempt, Usage};
+    use crate::retry::StopReason;
 
     fn attempts() -> [Attempt; 2] {
         [
@@ -163,6 +284,7 @@ mod tests {
                 begun: Duration::ZERO,
                 took: Duration::from_micros(250),
                 retry: None,
+                reused: Some(false),
             },
             Attempt {
                 engine: "http://b".into(),
@@ -171,6 +293,7 @@ mod tests {
                 begun: Duration::from_millis(1),
                 took: Duration::from_millis(12),
                 retry: Some(("connect", Duration::ZERO)),
+                reused: Some(true),
             },
         ]
     }
@@ -188,6 +311,7 @@ mod tests {
             status: 200,
             outcome: "answered",
             reason: "answered",
+            stop: Some(StopReason::Answered),
             attempts,
             backoff: Duration::ZERO,
             backoffs: &[],
@@ -195,28 +319,146 @@ mod tests {
             total: Duration::from_millis(13),
             bytes_in: 20,
             bytes_out: 300,
+            usage: Usage {
+                prompt: Some(5),
+                cached: None,
+                completion: Some(7),
+            },
         }
     }
 
     #[test]
     fn a_text_line_tells_the_whole_story() {
         assert_eq!(
-            Format::Text.line(&record(&attempts())),
-            "id=r-1 client=127.0.0.1:5000 method=POST path=/v1/completions model=m stream=true \
-             status=200 outcome=answered reason=answered \
-             attempts=http://a:connect:0.2ms,http://b:answered/200:12.0ms backoff_ms=0.0 \
-             ttft_ms=11.0 total_ms=13.0 bytes_in=20 bytes_out=300"
+            Format::Text.line(&record(&attempts())).to_string(),
+            "id=r-1 client=127.0.0.1:5000 method=POST path=/v1/completions route=/v1/completions \
+             model=m stream=true status=200 outcome=answered reason=answered \
+             attempts=http://a:connect:0.3ms,http://b:answered/200:12.0ms backoff_ms=0.0 \
+             ttft_ms=11.0 total_ms=13.0 bytes_in=20 bytes_out=300 prompt_tokens=5 \
+             completion_tokens=7"
         );
     }
 
     #[test]
     fn a_json_line_holds_the_same() {
         let line: serde_json::Value =
-            serde_json::from_str(&Format::Json.line(&record(&attempts()))).unwrap();
+            serde_json::from_str(&Format::Json.line(&record(&attempts())).to_string()).unwrap();
         assert_eq!(line["attempts"][0]["outcome"], "connect");
         assert_eq!(line["attempts"][1]["status"], 200);
         assert_eq!(line["ttft_ms"], 11.0);
         assert_eq!(line["outcome"], "answered");
+        assert_eq!(line["route"], "/v1/completions");
+        assert_eq!(line["completion_tokens"], 7);
+        assert_eq!(line["client"], "127.0.0.1:5000");
+    }
+
+    #[test]
+    fn what_is_not_known_is_a_dash_or_null() {
+        let record = Record {
+            client: None,
+            first_byte: None,
+            usage: Usage::default(),
+            model: "",
+            ..record(&[])
+        };
+        let text = Format::Text.line(&record).to_string();
+        for field in [
+            "client=-",
+            "model=\"\"",
+            "attempts=-",
+            "ttft_ms=-",
+            "prompt_tokens=-",
+        ] {
+            assert!(text.contains(&format!(" {field} ")), "{field}: {text}");
+        }
+        let json: serde_json::Value =
+            serde_json::from_str(&Format::Json.line(&record).to_string()).unwrap();
+        assert_eq!(json["client"], serde_json::Value::Null);
+        assert_eq!(json["prompt_tokens"], serde_json::Value::Null);
+    }
+
+    #[test]
+    fn of_what_went_well_at_once_a_share_is_written_and_of_the_rest_all() {
+        let log = AccessLog {
+            format: Format::Text,
+            sample: 0.25,
+        };
+        let (attempts, once) = (attempts(), &attempts()[1..]);
+        let good = record(once);
+        assert!(log.writes(&good, 0.0));
+        assert!(log.writes(&good, 0.2));
+        assert!(!log.writes(&good, 0.25));
+        assert!(!log.writes(&good, 0.99));
+        let unasked = Record {
+            attempts: &[],
+            ..good
+        };
+        assert!(!log.writes(&unasked, 0.99));
+        for told in [
+            record(&attempts),
+            Record {
+                status: 404,
+                ..good
+            },
+            Record {
+                outcome: "cut",
+                ..good
+            },
+            Record {
+                outcome: "client_gone",
+                ..good
+            },
+            Record {
+                outcome: "own_error",
+                status: 404,
+                ..unasked
+            },
+            Record {
+                outcome: "exhausted",
+                status: 503,
+                ..good
+            },
+        ] {
+            assert!(log.writes(&told, 0.99), "{told:?}");
+        }
+        let (all, none) = (
+            AccessLog { sample: 1.0, ..log },
+            AccessLog { sample: 0.0, ..log },
+        );
+        assert!(all.writes(&good, 0.999_999_999));
+        assert!(!none.writes(&good, 0.0));
+        assert!(none.writes(&record(&attempts), 0.0));
+    }
+
+    #[test]
+    fn numbers_and_addresses_are_written_as_ever() {
+        let text = |push: &dyn Fn(&mut String)| {
+            let mut line = String::new();
+            push(&mut line);
+            line
+        };
+        for number in [0, 9, 10, 65_535, 1_234_567_890, u64::MAX] {
+            assert_eq!(text(&|line| push_number(line, number)), number.to_string());
+        }
+        for address in [
+            "0.0.0.0:0",
+            "255.1.20.3:65535",
+            "[::1]:80",
+            "[2001:db8::a]:8001",
+        ] {
+            let parsed = address.parse().unwrap();
+            assert_eq!(text(&|line| push_address(line, parsed)), address);
+        }
+        for (micros, millis) in [
+            (0, "0.0"),
+            (49, "0.0"),
+            (50, "0.1"),
+            (999_950, "1000.0"),
+            (61_000_040, "61000.0"),
+        ] {
+            let time = Duration::from_micros(micros);
+            assert_eq!(text(&|line| push_millis(line, time)), millis);
+        }
     }
 
     #[test]
@@ -236,10 +478,10 @@ mod tests {
                 ..record(&[])
             };
             for format in [Format::Text, Format::Json] {
-                let line = format.line(&record);
+                let line = format.line(&record).to_string();
                 assert!(!line.contains(['\n', '\r', '\u{1b}']), "{line:?}");
             }
-            let text = Format::Text.line(&record);
+            let text = Format::Text.line(&record).to_string();
             assert!(!text.contains(['\u{2028}', '\u{85}']));
             assert!(text.contains(" model=\""), "{text}");
         }

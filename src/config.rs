@@ -42,7 +42,7 @@ pub use engine_url::{EngineUrl, EngineUrlError};
 pub use engines::engine_list;
 pub use report::ConfigErrors;
 pub use secret::{HIDDEN, Secret, SecretError};
-pub use settings::{EngineSpec, ExtraRoute, LogFormat, LogLevel, Settings};
+pub use settings::{AccessLogSettings, EngineSpec, ExtraRoute, LogFormat, LogLevel, Settings};
 
 use crate::discovery::Discovery;
 pub use crate::request::route::ModelSource;
@@ -181,6 +181,14 @@ fn read(reader: &mut Reader<'_>) -> Settings {
         } else {
             LogFormat::Text
         },
+        access_log: AccessLogSettings {
+            on: reader.switch(&keys::ACCESS_LOG),
+            sample: reader.share(&keys::ACCESS_LOG_SAMPLE),
+            file: reader
+                .text(&keys::ACCESS_LOG_FILE)
+                .map(|(_, path)| path.into()),
+        },
+        production_stack_metrics: reader.switch(&keys::PRODUCTION_STACK_METRICS),
         traces: traces::read(reader),
     }
 }

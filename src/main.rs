@@ -2,6 +2,7 @@
 
 use std::env;
 use std::io::{self, Write};
+use std::path::Path;
 use std::process::ExitCode;
 
 use vllm_pingora::cli::{self, Task};
@@ -10,6 +11,12 @@ use vllm_pingora::server::Start;
 use vllm_pingora::{logging, server, simulator};
 
 fn main() -> ExitCode {
+    let status = run();
+    logging::flush();
+    status
+}
+
+fn run() -> ExitCode {
     // Answers --help and --version, and exits with 2 after an unknown flag.
     let matches = cli::command()
         .subcommand(simulator::command())
@@ -32,13 +39,28 @@ fn main() -> ExitCode {
 }
 
 fn serve(settings: &Settings, warnings: &[String], start: Start) -> ExitCode {
-    logging::start(settings.log_level, settings.log_format);
+    let access_file = settings.access_log.file.as_deref();
+    let started = logging::start(&logging::Options {
+        level: settings.log_level,
+        format: settings.log_format,
+        access_file: access_file.filter(|_| settings.access_log.on),
+    });
+    if let Err(error) = started {
+        let path = access_file.unwrap_or(Path::new("")).display();
+        say(
+            &mut io::stderr(),
+            &format!("access_log_file: {path}: {error}\n"),
+        );
+        return ExitCode::FAILURE;
+    }
     for warning in warnings {
         log::warn!("{warning}");
     }
     match server::run(settings, start) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
+            // What was logged came before it.
+            logging::flush();
             say(&mut io::stderr(), &format!("{error}\n"));
             ExitCode::FAILURE
         }

@@ -1,44 +1,60 @@
 //! Counters and gauges of the router, exposed in Prometheus' text format.
 //!
 //! A request is counted once, by how it ended; an attempt is counted once, by its own outcome.
+//!
+//! - [`names`]: the list of all series;
+//! - `requests`, `engines`, `process`: whose they are;
+//! - [`production_stack`]: some of it again, under the names of another router;
+//! - `pace`: a stream's own count of its pieces;
+//! - `models`: the names models are counted under;
+//! - `handles`, `register`: how series are found, and made.
+//!
+//! No label has a value that a client made up, so that nobody can make series grow: models and
+//! routes are those that are served.
 
+mod engines;
+mod handles;
+mod models;
 pub mod names;
+mod pace;
+mod process;
+pub mod production_stack;
+mod register;
+mod requests;
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use prometheus::{
-    Encoder, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge,
-    IntGaugeVec, Opts, Registry, TextEncoder,
+    Encoder, Histogram, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Registry, TextEncoder,
 };
+use tokio::time::Instant;
 
-use crate::engines::{Condition, Fleet};
-use crate::record::{Observer, Record};
+use crate::engines::Fleet;
+use crate::record::{Attempt, Observer, Record};
+use engines::Engines;
 use names::Name;
+use register::{Pulled, counters, histogram_opts, opts, register};
+use requests::Requests;
 
-/// The model of requests that were not routed by one.
-const UNKNOWN_MODEL: &str = "unknown";
+pub use pace::Pace;
 
 /// All series of one router.
 #[derive(Clone, Debug)]
 pub struct Metrics {
     registry: Registry,
-    requests: IntCounterVec,
-    attempts: IntCounterVec,
+    requests: Arc<Requests>,
+    engines: Arc<Engines>,
     retries: IntCounterVec,
     stale_connections: IntCounter,
     backoff: Histogram,
     in_flight: IntGauge,
-    engine_in_flight: IntGaugeVec,
-    engine_up: IntGaugeVec,
-    engine_changes: IntCounterVec,
-    duration: HistogramVec,
-    first_token: HistogramVec,
-    spans: IntCounterVec,
     held: IntGauge,
     holds: IntCounterVec,
+    spans: IntCounterVec,
     reloads: IntCounterVec,
     last_reload: IntGauge,
+    /// One exposition at a time is made.
     exposing: Arc<Mutex<()>>,
 }
 
@@ -49,46 +65,46 @@ impl Metrics {
     /// A name is registered twice or malformed.
     pub fn new() -> prometheus::Result<Self> {
         let registry = Registry::new();
-        let metrics = Self {
-            requests: counters(&registry, &names::REQUESTS)?,
-            attempts: counters(&registry, &names::ATTEMPTS)?,
-            retries: counters(&registry, &names::RETRIES)?,
-            stale_connections: register(
-                &registry,
-                IntCounter::with_opts(opts(&names::STALE_CONNECTIONS))?,
-            )?,
-            backoff: register(
-                &registry,
-                Histogram::with_opts(histogram_opts(&names::BACKOFF))?,
-            )?,
-            in_flight: register(&registry, IntGauge::with_opts(opts(&names::IN_FLIGHT))?)?,
-            engine_in_flight: register(
-                &registry,
-                IntGaugeVec::new(
-                    opts(&names::ENGINE_IN_FLIGHT),
-                    names::ENGINE_IN_FLIGHT.labels,
-                )?,
-            )?,
-            engine_up: register(
-                &registry,
-                IntGaugeVec::new(opts(&names::ENGINE_UP), names::ENGINE_UP.labels)?,
-            )?,
-            engine_changes: counters(&registry, &names::ENGINE_CHANGES)?,
-            duration: histograms(&registry, &names::DURATION)?,
-            first_token: histograms(&registry, &names::FIRST_TOKEN)?,
-            spans: counters(&registry, &names::SPANS)?,
-            held: register(&registry, IntGauge::with_opts(opts(&names::HELD))?)?,
-            holds: counters(&registry, &names::HOLDS)?,
-            reloads: counters(&registry, &names::RELOADS)?,
-            last_reload: register(&registry, IntGauge::with_opts(opts(&names::LAST_RELOAD))?)?,
-            exposing: Arc::default(),
-            registry,
-        };
-        metrics.last_reload.set(1);
+        let stale = IntCounter::with_opts(opts(&names::STALE_CONNECTIONS))?;
+        let backoff = Histogram::with_opts(histogram_opts(&names::BACKOFF))?;
+        let in_flight = IntGauge::with_opts(opts(&names::IN_FLIGHT))?;
+        let held = IntGauge::with_opts(opts(&names::HELD))?;
+        let last_reload = IntGauge::with_opts(opts(&names::LAST_RELOAD))?;
+        last_reload.set(1);
         let build = IntGaugeVec::new(opts(&names::BUILD_INFO), names::BUILD_INFO.labels)?;
         build.with_label_values(&[env!("CARGO_PKG_VERSION")]).set(1);
-        register(&metrics.registry, build)?;
-        Ok(metrics)
+        register(&registry, build)?;
+        registry.register(Box::new(process::collector()?))?;
+        Ok(Self {
+            requests: Arc::new(Requests::new(&registry)?),
+            engines: Arc::new(Engines::new(&registry)?),
+            retries: counters(&registry, &names::RETRIES)?,
+            stale_connections: register(&registry, stale)?,
+            backoff: register(&registry, backoff)?,
+            in_flight: register(&registry, in_flight)?,
+            held: register(&registry, held)?,
+            holds: counters(&registry, &names::HOLDS)?,
+            spans: counters(&registry, &names::SPANS)?,
+            reloads: counters(&registry, &names::RELOADS)?,
+            last_reload: register(&registry, last_reload)?,
+            exposing: Arc::default(),
+            registry,
+        })
+    }
+
+    /// Exposes one more number, a counter or a gauge without labels, that somebody else keeps.
+    ///
+    /// # Errors
+    /// The name is registered already, or malformed.
+    pub fn pull(
+        &self,
+        name: Name,
+        read: impl Fn() -> u64 + Send + Sync + 'static,
+    ) -> prometheus::Result<()> {
+        #[allow(clippy::cast_precision_loss)] // exposed so by every kind of series
+        let read = move || vec![(name, Vec::new(), read() as f64)];
+        self.registry
+            .register(Box::new(Pulled::new(&[name], read)?))
     }
 
     /// A request has begun; it counts as in flight until the guard is dropped.
@@ -101,9 +117,19 @@ impl Metrics {
         usize::try_from(self.in_flight.get()).unwrap_or(0)
     }
 
-    /// An attempt on `engine` has ended.
-    pub fn attempt_ended(&self, engine: &str, outcome: &str) {
-        self.attempts.with_label_values(&[engine, outcome]).inc();
+    /// A stream of this route and model begins; its pieces are told to what comes back.
+    pub fn pace(&self, route: &str, model: &str) -> Pace {
+        self.requests.pace(route, model)
+    }
+
+    /// A request is sent to `engine` on a connection that was `reused` or is fresh.
+    pub fn connected(&self, engine: &str, reused: bool) {
+        self.engines.connected(engine, reused);
+    }
+
+    /// An attempt has ended.
+    pub fn attempt_ended(&self, attempt: &Attempt) {
+        self.engines.attempt_ended(attempt);
     }
 
     /// Another attempt begins, for this reason, after this wait.
@@ -127,9 +153,7 @@ impl Metrics {
 
     /// An engine is in this condition now.
     pub fn condition_changed(&self, engine: &str, condition: &str) {
-        self.engine_changes
-            .with_label_values(&[engine, condition])
-            .inc();
+        self.engines.condition_changed(engine, condition);
     }
 
     /// A request waits for an engine to come up, until the guard is dropped.
@@ -150,24 +174,11 @@ impl Metrics {
     }
 
     /// Everything, in Prometheus' text format. Of engines there are those of `fleet`, and those
-    /// that have left it for as long as something runs on them.
+    /// that have left it for as long as something runs on them. No request waits for it.
     pub fn expose(&self, fleet: &Fleet) -> Vec<u8> {
-        // Two at once would take each other's engines away.
-        let _one_at_a_time = self.exposing.lock().unwrap_or_else(PoisonError::into_inner);
-        self.engine_in_flight.reset();
-        self.engine_up.reset();
-        let leaving = fleet.leaving();
-        for engine in leaving.iter().chain(&*fleet.engines()) {
-            let running = i64::try_from(engine.in_flight()).unwrap_or(i64::MAX);
-            // Two that follow each other at one place count as one.
-            self.engine_in_flight
-                .with_label_values(&[engine.label()])
-                .add(running);
-            let is_up = engine.condition().0 == Condition::Up && !engine.is_gone();
-            self.engine_up
-                .with_label_values(&[engine.label()])
-                .set(i64::from(is_up));
-        }
+        let _exposing = self.exposing.lock().unwrap_or_else(PoisonError::into_inner);
+        let (present, leaving) = (fleet.engines(), fleet.leaving());
+        self.engines.look_at(&present, &leaving, Instant::now());
         let mut text = Vec::new();
         if let Err(error) = TextEncoder::new().encode(&self.registry.gather(), &mut text) {
             log::error!("metrics could not be encoded: {error}");
@@ -178,26 +189,7 @@ impl Metrics {
 
 impl Observer for Metrics {
     fn ended(&self, record: &Record<'_>) {
-        let status = StatusText::new(record.status);
-        let model = if record.model.is_empty() {
-            UNKNOWN_MODEL
-        } else {
-            record.model
-        };
-        self.requests
-            .with_label_values(&[record.route, model, record.outcome, status.as_str()])
-            .inc();
-        self.duration
-            .with_label_values(&[record.route])
-            .observe(record.total.as_secs_f64());
-        if let Some(first_byte) = record
-            .first_byte
-            .filter(|_| (200..300).contains(&record.status))
-        {
-            self.first_token
-                .with_label_values(&[record.route])
-                .observe(first_byte.as_secs_f64());
-        }
+        self.requests.ended(record);
     }
 }
 
@@ -218,107 +210,5 @@ impl Drop for GaugeGuard {
     }
 }
 
-/// A status as text, without an allocation.
-struct StatusText([u8; 3]);
-
-impl StatusText {
-    fn new(status: u16) -> Self {
-        let digit = |place: u16| b"0123456789".get(usize::from(status / place % 10)).copied();
-        Self([100, 10, 1].map(|place| digit(place).unwrap_or(b'0')))
-    }
-
-    fn as_str(&self) -> &str {
-        match &self.0 {
-            b"000" => "0",
-            digits => std::str::from_utf8(digits).unwrap_or("0"),
-        }
-    }
-}
-
-fn opts(name: &Name) -> Opts {
-    Opts::new(name.name, name.help)
-}
-
-fn histogram_opts(name: &Name) -> HistogramOpts {
-    HistogramOpts::new(name.name, name.help).buckets(name.buckets.to_vec())
-}
-
-fn counters(registry: &Registry, name: &Name) -> prometheus::Result<IntCounterVec> {
-    register(registry, IntCounterVec::new(opts(name), name.labels)?)
-}
-
-fn histograms(registry: &Registry, name: &Name) -> prometheus::Result<HistogramVec> {
-    register(
-        registry,
-        HistogramVec::new(histogram_opts(name), name.labels)?,
-    )
-}
-
-fn register<C: prometheus::core::Collector + Clone + 'static>(
-    registry: &Registry,
-    collector: C,
-) -> prometheus::Result<C> {
-    registry.register(Box::new(collector.clone()))?;
-    Ok(collector)
-}
-
 #[cfg(test)]
-mod tests {
-    use std::collections::BTreeMap;
-
-    use super::*;
-    use crate::config::EngineSpec;
-    use crate::engines::Policy;
-
-    #[test]
-    fn every_listed_name_is_exposed_once_it_has_a_value() {
-        let metrics = Metrics::new().unwrap();
-        let _running = metrics.request_begun();
-        metrics.ended(&Record {
-            request_id: "r",
-            trace: None,
-            client: None,
-            method: "POST",
-            path: "/v1/completions",
-            route: "/v1/completions",
-            model: "m",
-            stream: false,
-            status: 200,
-            outcome: "answered",
-            reason: "answered",
-            attempts: &[],
-            backoff: Duration::ZERO,
-            backoffs: &[],
-            first_byte: Some(Duration::from_millis(2)),
-            total: Duration::from_millis(3),
-            bytes_in: 0,
-            bytes_out: 0,
-        });
-        metrics.attempt_ended("http://e", "answered");
-        metrics.retried("503", Duration::from_millis(50));
-        metrics.stale_connection();
-        metrics.spans_left("sent", 2);
-        metrics.condition_changed("http://e", "up");
-        metrics.reloaded(true);
-        metrics.hold_ended("served");
-        let spec = EngineSpec::new("http://e".parse().unwrap(), Vec::new());
-        let fleet = Fleet::new(&[spec], &BTreeMap::new(), Policy::default());
-        let text = String::from_utf8(metrics.expose(&fleet)).unwrap();
-        for name in names::ALL {
-            assert!(
-                text.contains(&format!("# TYPE {} {}", name.name, name.kind)),
-                "{}",
-                name.name
-            );
-        }
-        assert!(text.contains(
-            r#"vllm_pingora_requests_total{model="m",outcome="answered",route="/v1/completions",status="200"} 1"#
-        ));
-    }
-
-    #[test]
-    fn a_status_is_three_digits_or_zero() {
-        assert_eq!(StatusText::new(503).as_str(), "503");
-        assert_eq!(StatusText::new(0).as_str(), "0");
-    }
-}
+mod tests;

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `request_filter` | key, route, body, model: `admit` |
 //! | `upstream_peer` | waits out the backoff, picks an engine |
+//! | `connected_to_upstream` | whether the connection came from the pool is counted |
 //! | `upstream_request_filter` | the head as the engine is to see it |
 //! | `upstream_response_filter` | a retryable status asks the retry policy |
 //! | `upstream_response_body_filter` | so does an error in a stream's first event |
@@ -27,11 +28,14 @@ mod respond;
 mod response_id;
 mod responses;
 mod scan;
+mod tally;
 mod trace;
 mod translate;
 mod upload;
+mod usage;
 mod verdict;
 
+use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -42,6 +46,7 @@ use bytes::Bytes;
 use http::Version;
 use http::header::TRANSFER_ENCODING;
 use pingora_core::modules::http::HttpModules;
+use pingora_core::protocols::Digest;
 use pingora_core::upstreams::peer::HttpPeer;
 use pingora_core::{Error, ErrorType, Result};
 use pingora_http::{RequestHeader, ResponseHeader};
@@ -129,6 +134,7 @@ impl ProxyHttp for Router {
             may_pin: false,
             forward: None,
             end: None,
+            stop: None,
             attempts: Vec::new(),
             backoff_total: Duration::ZERO,
             backoffs: Vec::new(),
@@ -153,6 +159,22 @@ impl ProxyHttp for Router {
         ctx: &mut Context,
     ) -> Result<Box<HttpPeer>> {
         self.next_peer(session, ctx).await
+    }
+
+    async fn connected_to_upstream(
+        &self,
+        _session: &mut Session,
+        reused: bool,
+        _peer: &HttpPeer,
+        _socket: RawFd,
+        _digest: Option<&Digest>,
+        ctx: &mut Context,
+    ) -> Result<()> {
+        if let Some(running) = ctx.running_mut() {
+            running.reused = Some(reused);
+            self.metrics.connected(running.engine.label(), reused);
+        }
+        Ok(())
     }
 
     async fn upstream_request_filter(
@@ -227,6 +249,9 @@ impl ProxyHttp for Router {
             let looked_at = ctx.plan.retry.is_some() && status == 200 && is_event_stream(response);
             forward.first_event = looked_at.then(FirstEvent::default);
             forward.response_id = responses::search(&ctx.route, response);
+            let (route, model) = (&ctx.route, forward.pool.model());
+            let pace = || self.metrics.pace(route, model);
+            forward.tally.begin(response, pace);
         }
         Ok(())
     }
@@ -300,12 +325,14 @@ impl ProxyHttp for Router {
         _end: bool,
         ctx: &mut Context,
     ) -> Result<Option<Duration>> {
-        self.note_response(ctx, body.as_deref().unwrap_or_default());
+        let data = body.as_deref().unwrap_or_default();
+        self.note_response(ctx, data);
         if let Some(forward) = &mut ctx.forward
-            && body.as_ref().is_some_and(|data| !data.is_empty())
+            && !data.is_empty()
         {
             // No attempt can follow now.
             forward.rewritten = None;
+            forward.tally.push(data);
         }
         Ok(None)
     }

@@ -8,13 +8,17 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::retry::StopReason;
 use crate::traces::Trace;
 
 /// The route of requests that no route serves.
 pub const OTHER_ROUTE: &str = "other";
 
+/// The outcome of requests that were answered: by an engine, or by the router as asked.
+pub const ANSWERED: &str = "answered";
+
 /// A request that has ended.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Record<'a> {
     /// The request's id: 1 to 128 visible ASCII characters.
     pub request_id: &'a str,
@@ -39,6 +43,8 @@ pub struct Record<'a> {
     pub outcome: &'static str,
     /// Why it made no further attempt, or the code of our own error.
     pub reason: &'a str,
+    /// Why the retry policy let no further attempt follow; `None` where it was not asked.
+    pub stop: Option<StopReason>,
     /// The attempts, in order.
     pub attempts: &'a [Attempt],
     /// Time spent waiting between attempts.
@@ -53,10 +59,30 @@ pub struct Record<'a> {
     pub bytes_in: usize,
     /// Body bytes sent to the client.
     pub bytes_out: usize,
+    /// The tokens the engine has counted, as far as its answer told.
+    pub usage: Usage,
+}
+
+impl Record<'_> {
+    /// Whether an engine's answer went through, and was a success.
+    pub fn is_success(&self) -> bool {
+        self.outcome == ANSWERED && (200..300).contains(&self.status)
+    }
+}
+
+/// Tokens of a request; `None` is what was not told.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// Tokens of the prompt, cached ones among them.
+    pub prompt: Option<u64>,
+    /// Those of them that were in the engine's cache.
+    pub cached: Option<u64>,
+    /// Tokens that were generated.
+    pub completion: Option<u64>,
 }
 
 /// One attempt of a request.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Attempt {
     /// The engine, as logs and metrics call it.
     pub engine: Arc<str>,
@@ -70,6 +96,8 @@ pub struct Attempt {
     pub took: Duration,
     /// What made it necessary, and the wait before it; `None` for a request's first.
     pub retry: Option<(&'static str, Duration)>,
+    /// Whether its connection had carried a request before; `None` where it got none.
+    pub reused: Option<bool>,
 }
 
 /// One wait between two attempts of a request.

@@ -49,10 +49,14 @@ mod sleep;
 mod slots;
 mod tokens;
 
+use std::env;
 use std::io::{self, Write as _};
 use std::process::ExitCode;
 
 use clap::ArgMatches;
+
+use crate::config::{LogFormat, LogLevel};
+use crate::logging;
 
 pub use answer::echo;
 pub use behaviour::{Behaviour, BehaviourError};
@@ -73,9 +77,17 @@ pub fn main(matches: &ArgMatches) -> ExitCode {
             return ExitCode::from(2);
         }
     };
-    let filter = env_logger::Env::default().default_filter_or("info");
-    if env_logger::Builder::from_env(filter).try_init().is_err() {
-        log::debug!("the logger of the process is used");
+    let level = env::var("RUST_LOG")
+        .ok()
+        .and_then(|level| level.parse().ok());
+    let started = logging::start(&logging::Options {
+        level: LogLevel(level.unwrap_or(log::LevelFilter::Info)),
+        format: LogFormat::Text,
+        access_file: None,
+    });
+    if let Err(error) = started {
+        eprintln!("error: no log: {error}");
+        return ExitCode::FAILURE;
     }
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
     if let Some(threads) = flags.threads {

@@ -35,7 +35,7 @@ impl WatchedFile {
     /// is there, at once.
     ///
     /// # Errors
-    /// It cannot be read; that is told once, too.
+    /// The file cannot be read any more.
     pub async fn changed(&mut self) -> Content {
         loop {
             if let Some(content) = self.looks.look(read(&self.path).await) {
@@ -82,7 +82,7 @@ impl Looks {
 mod tests {
     use super::*;
 
-    #[allow(clippy::unnecessary_wraps)] // as a look has it
+    #[allow(clippy::unnecessary_wraps)] // what a look gives
     fn text(text: &str) -> Content {
         Ok(text.to_owned())
     }

@@ -13,7 +13,7 @@ use vllm_pingora::admin::{CALLS, LIMIT, MAX_BODY};
 use vllm_pingora::api_error::ApiError;
 use vllm_pingora::config::Settings;
 use vllm_pingora::config::keys::{KEYS, Source};
-use vllm_pingora::metrics::names;
+use vllm_pingora::metrics::{names, production_stack};
 use vllm_pingora::request::route::{Action, Route, Routes};
 use vllm_pingora::retry::Resend;
 use vllm_pingora::simulator;
@@ -110,17 +110,22 @@ fn a_short_form_stands_below_its_key() {
     }
 }
 
-#[test]
-fn every_series_is_listed_with_its_type_and_labels() {
-    let expected = names::ALL.iter().map(|series| {
+fn rows_of(series: &'static [names::Name]) -> impl Iterator<Item = Vec<String>> {
+    series.iter().map(|series| {
         let labels: Vec<_> = series.labels.iter().map(code).collect();
         let labels = match labels.as_slice() {
             [] => NOTHING.to_owned(),
             labels => labels.join(", "),
         };
         vec![code(series.name), series.kind.to_owned(), labels]
-    });
-    assert_rows("## Metrics", expected);
+    })
+}
+
+#[test]
+fn every_series_is_listed_with_its_type_and_labels() {
+    let others = production_stack::NAMES;
+    assert_rows("## Metrics", rows_of(names::ALL).chain(rows_of(others)));
+    assert_rows("### Names of the production-stack router", rows_of(others));
 }
 
 #[test]

@@ -177,10 +177,10 @@ pub fn engine_list(path: &Path, text: &str) -> Result<Vec<EngineSpec>, ConfigErr
             reader.mistake(&Place::top(), "holds nothing; a list without engines is []");
             Vec::new()
         }
-        Ok(node) => {
+        Ok(list) => {
             let given = Given {
                 place: Place::top(),
-                raw: Raw::Node(node),
+                raw: Raw::Node(list),
             };
             listed(&mut reader, &given)
         }

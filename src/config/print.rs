@@ -63,6 +63,10 @@ impl Settings {
         put(&mut out, &keys::UPGRADE_SOCK, &self.upgrade_sock);
         put(&mut out, &keys::LOG_LEVEL, self.log_level.0.as_str().to_ascii_lowercase());
         put(&mut out, &keys::LOG_FORMAT, self.log_format.name());
+        put(&mut out, &keys::ACCESS_LOG, self.access_log.on);
+        put(&mut out, &keys::ACCESS_LOG_SAMPLE, self.access_log.sample);
+        put(&mut out, &keys::ACCESS_LOG_FILE, &self.access_log.file);
+        put(&mut out, &keys::PRODUCTION_STACK_METRICS, self.production_stack_metrics);
         put(&mut out, &keys::OTEL_ENDPOINT, &self.traces.endpoint);
         put(&mut out, &keys::OTEL_PROTOCOL, self.traces.protocol.word());
         put(&mut out, &keys::OTEL_SERVICE_NAME, &self.traces.service_name);

@@ -96,6 +96,10 @@ pub struct Settings {
     pub log_level: LogLevel,
     /// Form of a log line.
     pub log_format: LogFormat,
+    /// How requests are logged.
+    pub access_log: AccessLogSettings,
+    /// Whether some series are exposed under the production-stack router's names, too.
+    pub production_stack_metrics: bool,
     /// What is traced.
     pub traces: traces::Options,
 }
@@ -143,6 +147,17 @@ impl EngineSpec {
             id: None,
         }
     }
+}
+
+/// How requests are logged.
+#[derive(Clone, Debug, PartialEq)]
+pub struct AccessLogSettings {
+    /// Whether they are logged at all.
+    pub on: bool,
+    /// The share of those that went well at the first attempt that is logged, from 0 to 1.
+    pub sample: f64,
+    /// The file they are logged to; `None` is the standard error.
+    pub file: Option<PathBuf>,
 }
 
 /// Least severity that is logged.

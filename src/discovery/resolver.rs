@@ -231,20 +231,14 @@ impl Client {
     }
 
     async fn family(&self, host: &str, record: RecordType) -> Addresses {
-        let lookup = self
-            .dns
-            .lookup(host, record)
-            .await
-            .map_err(|error| unresolved(&error))?;
+        let lookup = self.dns.lookup(host, record).await;
+        let lookup = lookup.map_err(|error| unresolved(&error))?;
         addresses(&lookup)
     }
 
     async fn services(&self, name: &str) -> Result<Answer, Unresolved> {
-        let lookup = self
-            .dns
-            .srv_lookup(name)
-            .await
-            .map_err(|error| unresolved(&error))?;
+        let lookup = self.dns.srv_lookup(name).await;
+        let lookup = lookup.map_err(|error| unresolved(&error))?;
         let records: Vec<SRV> = lookup
             .answers()
             .iter()

@@ -174,7 +174,8 @@ mod tests {
     }
 
     /// A slice of this name and family with port 8000 called http.
-    fn of(name: &str, family: &str, endpoints: &Value) -> EndpointSlice {
+    #[allow(clippy::needless_pass_by_value)] // written in place
+    fn of(name: &str, family: &str, endpoints: Value) -> EndpointSlice {
         slice(json!({
             "metadata": {"name": name},
             "addressType": family,
@@ -209,11 +210,11 @@ mod tests {
     #[test]
     fn each_ready_pod_is_an_engine_named_after_it() {
         let slices = [
-            of("b", "IPv4", &json!([pod("vllm-1", "10.0.0.2")])),
+            of("b", "IPv4", json!([pod("vllm-1", "10.0.0.2")])),
             of(
                 "a",
                 "IPv4",
-                &json!([pod("vllm-2", "10.0.0.3"), pod("vllm-0", "10.0.0.1")]),
+                json!([pod("vllm-2", "10.0.0.3"), pod("vllm-0", "10.0.0.1")]),
             ),
         ];
         let found = select(slices, "8001");
@@ -238,7 +239,7 @@ mod tests {
         let with = |conditions: Value| {
             let mut pod = pod("vllm-0", "10.0.0.1");
             pod["conditions"] = conditions;
-            select([of("a", "IPv4", &json!([pod]))], "8000")
+            select([of("a", "IPv4", json!([pod]))], "8000")
                 .engines
                 .len()
         };
@@ -261,12 +262,12 @@ mod tests {
 
     #[test]
     fn a_port_is_found_by_its_name_in_each_slice() {
-        let mut other = of("b", "IPv4", &json!([pod("vllm-1", "10.0.0.2")]));
+        let mut other = of("b", "IPv4", json!([pod("vllm-1", "10.0.0.2")]));
         other.ports.as_mut().unwrap()[1].port = Some(8001);
-        let mut none = of("c", "IPv4", &json!([pod("vllm-2", "10.0.0.3")]));
+        let mut none = of("c", "IPv4", json!([pod("vllm-2", "10.0.0.3")]));
         none.ports = None;
         let slices = [
-            of("a", "IPv4", &json!([pod("vllm-0", "10.0.0.1")])),
+            of("a", "IPv4", json!([pod("vllm-0", "10.0.0.1")])),
             other,
             none,
         ];
@@ -284,10 +285,10 @@ mod tests {
             of(
                 "a6",
                 "IPv6",
-                &json!([pod("vllm-0", "fd00::1"), pod("vllm-1", "fd00::2")]),
+                json!([pod("vllm-0", "fd00::1"), pod("vllm-1", "fd00::2")]),
             ),
-            of("b4", "IPv4", &json!([pod("vllm-0", "10.0.0.1")])),
-            of("c4", "IPv4", &json!([pod("vllm-0", "10.0.0.1")])),
+            of("b4", "IPv4", json!([pod("vllm-0", "10.0.0.1")])),
+            of("c4", "IPv4", json!([pod("vllm-0", "10.0.0.1")])),
         ];
         assert_eq!(
             shown(&select(slices, "8000")),
@@ -303,11 +304,11 @@ mod tests {
         let bare = json!({"addresses": ["10.0.0.1", "10.0.0.9"]});
         let node = json!({"addresses": ["10.0.0.2"], "targetRef": {"kind": "Node", "name": "n"}});
         let odd = json!({"addresses": ["pod.example"]});
-        let nowhere = json!({"addresses": []});
+        let empty = json!({"addresses": []});
         let slices = [
-            of("a", "IPv4", &json!([bare, node, odd, nowhere])),
-            of("b", "IPv4", &json!([bare])),
-            of("c", "FQDN", &json!([{"addresses": ["a.example"]}])),
+            of("a", "IPv4", json!([bare, node, odd, empty])),
+            of("b", "IPv4", json!([bare])),
+            of("c", "FQDN", json!([{"addresses": ["a.example"]}])),
         ];
         assert_eq!(
             shown(&select(slices, "8000")),
@@ -319,7 +320,7 @@ mod tests {
     fn a_new_list_takes_the_place_of_the_old_one_as_a_whole_once_it_is_there() {
         let mut slices = Slices::default();
         let with =
-            |name: &str, pod_name: &str, ip: &str| of(name, "IPv4", &json!([pod(pod_name, ip)]));
+            |name: &str, pod_name: &str, ip: &str| of(name, "IPv4", json!([pod(pod_name, ip)]));
         assert!(slices.apply(Event::Apply(with("a", "vllm-0", "10.0.0.1"))));
         assert!(slices.apply(Event::Apply(with("b", "vllm-1", "10.0.0.2"))));
         let port = Port::Number(8000);

@@ -1,7 +1,7 @@
 //! One engine.
 
 use std::net::{IpAddr, SocketAddr};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use super::gauges::Gauges;
 use super::health::{Condition, Fitness, Health, HealthLimits};
-use super::state::State;
+use super::state::{Counts, State};
 use crate::config::{EngineSpec, EngineUrl};
 use crate::discovery::{Families, Located, Question};
 use crate::retry::Failure;
@@ -204,7 +204,17 @@ impl Engine {
 
     /// Attempts that run on it now.
     pub fn in_flight(&self) -> usize {
-        self.state.in_flight.load(Ordering::Relaxed)
+        self.state.attempts.in_flight.load(Ordering::Relaxed)
+    }
+
+    /// Those of them whose answer has begun to come.
+    pub fn answering(&self) -> usize {
+        self.state.attempts.answering.load(Ordering::Relaxed)
+    }
+
+    /// Attempts that have begun on it since it is known.
+    pub fn begun(&self) -> u64 {
+        self.state.attempts.begun.load(Ordering::Relaxed)
     }
 
     /// How busy it is, per unit of its weight; 0 is idle.
@@ -309,8 +319,15 @@ impl Engine {
 
     /// Counts an attempt until the guard is dropped.
     pub fn enter(&self) -> InFlight {
-        self.state.in_flight.fetch_add(1, Ordering::Relaxed);
-        InFlight(Arc::clone(&self.state.in_flight))
+        self.state
+            .attempts
+            .in_flight
+            .fetch_add(1, Ordering::Relaxed);
+        self.state.attempts.begun.fetch_add(1, Ordering::Relaxed);
+        InFlight {
+            attempts: Arc::clone(&self.state.attempts),
+            answering: false,
+        }
     }
 }
 
@@ -322,11 +339,27 @@ fn short_name(url: &EngineUrl) -> Box<str> {
 
 /// An attempt that runs on an engine.
 #[derive(Debug)]
-pub struct InFlight(Arc<AtomicUsize>);
+pub struct InFlight {
+    attempts: Arc<Counts>,
+    answering: bool,
+}
+
+impl InFlight {
+    /// Its answer has begun to come; said again, it changes nothing.
+    pub fn answers(&mut self) {
+        if !self.answering {
+            self.answering = true;
+            self.attempts.answering.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
 
 impl Drop for InFlight {
     fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
+        self.attempts.in_flight.fetch_sub(1, Ordering::Relaxed);
+        if self.answering {
+            self.attempts.answering.fetch_sub(1, Ordering::Relaxed);
+        }
     }
 }
 
@@ -429,10 +462,14 @@ mod tests {
     #[test]
     fn running_attempts_are_counted_until_they_end() {
         let engine = engine("http://127.0.0.1:1");
-        let (one, two) = (engine.enter(), engine.enter());
-        assert_eq!(engine.in_flight(), 2);
+        let (one, mut two) = (engine.enter(), engine.enter());
+        assert_eq!((engine.in_flight(), engine.answering()), (2, 0));
+        two.answers();
+        two.answers();
+        assert_eq!((engine.in_flight(), engine.answering()), (2, 1));
         drop(one);
         drop(two);
-        assert_eq!(engine.in_flight(), 0);
+        assert_eq!((engine.in_flight(), engine.answering()), (0, 0));
+        assert_eq!(engine.begun(), 2);
     }
 }

@@ -47,8 +47,15 @@ pub enum Hope {
 /// A request that runs on an engine, counted until this is dropped.
 #[derive(Debug)]
 pub struct Placed {
-    _in_flight: InFlight,
+    in_flight: InFlight,
     counts: [Arc<AtomicUsize>; 2],
+}
+
+impl Placed {
+    /// Its answer has begun to come; said again, it changes nothing.
+    pub fn answers(&mut self) {
+        self.in_flight.answers();
+    }
 }
 
 impl Drop for Placed {
@@ -188,7 +195,7 @@ impl Pool {
             count.fetch_add(1, Ordering::Relaxed);
         }
         let placed = Placed {
-            _in_flight: seat.engine.enter(),
+            in_flight: seat.engine.enter(),
             counts,
         };
         Some((&seat.engine, placed))

@@ -16,7 +16,7 @@ pub(super) struct State {
     pub(super) moves: AtomicU32,
     /// Place of the address that was connected to last.
     pub(super) preferred: AtomicUsize,
-    pub(super) in_flight: Arc<AtomicUsize>,
+    pub(super) attempts: Arc<Counts>,
     pub(super) reported: Reported,
     pub(super) incarnation: AtomicU32,
     pub(super) health: Mutex<Health>,
@@ -35,7 +35,7 @@ impl State {
             addresses: ArcSwap::from_pointee(addresses),
             moves: AtomicU32::new(0),
             preferred: AtomicUsize::new(0),
-            in_flight: Arc::default(),
+            attempts: Arc::default(),
             reported: Reported::default(),
             incarnation: AtomicU32::new(0),
             health: Mutex::default(),
@@ -44,6 +44,14 @@ impl State {
             gone: AtomicBool::new(false),
         }
     }
+}
+
+/// The attempts of one engine.
+#[derive(Debug, Default)]
+pub(super) struct Counts {
+    pub(super) in_flight: AtomicUsize,
+    pub(super) answering: AtomicUsize,
+    pub(super) begun: AtomicU64,
 }
 
 /// The load an engine has told of beyond our own, in bits of `f32`: both, since a logic reads

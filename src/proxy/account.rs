@@ -11,7 +11,7 @@ use super::context::{Context, End};
 use super::respond::new_request_id;
 use crate::api_error::ApiError;
 use crate::edge::OnRefusal;
-use crate::record::{OTHER_ROUTE, Observer as _, Observers, Record};
+use crate::record::{OTHER_ROUTE, Observer as _, Observers, Record, Usage};
 use crate::retry::StopReason;
 
 impl Router {
@@ -53,6 +53,7 @@ impl Router {
             status,
             outcome: end.outcome(),
             reason: end.reason(),
+            stop: ctx.stop,
             attempts: &ctx.attempts,
             backoff: ctx.backoff_total,
             backoffs: &ctx.backoffs,
@@ -60,6 +61,7 @@ impl Router {
             total,
             bytes_in: session.body_bytes_read(),
             bytes_out: session.body_bytes_sent(),
+            usage: ctx.usage(),
         });
     }
 }
@@ -79,6 +81,7 @@ pub fn on_refusal(observers: Observers) -> OnRefusal {
             status: refusal.status(),
             outcome: End::OwnError(refusal.clone()).outcome(),
             reason: refusal.code(),
+            stop: None,
             attempts: &[],
             backoff: Duration::ZERO,
             backoffs: &[],
@@ -86,6 +89,7 @@ pub fn on_refusal(observers: Observers) -> OnRefusal {
             total: Duration::ZERO,
             bytes_in: 0,
             bytes_out: 0,
+            usage: Usage::default(),
         });
     })
 }

@@ -19,6 +19,7 @@ use super::context::{Context, End, Forward};
 use super::local::Own;
 use super::pin::{pairs, pin, target_without_pin};
 use super::plan::Plan;
+use super::tally::Tally;
 use crate::api_error::ApiError;
 use crate::engines::{Lookup, Pool};
 use crate::request::body::{Format, Reading, Renamed, Unroutable, codings};
@@ -192,6 +193,7 @@ impl Router {
             again_fresh: false,
             first_event: None,
             response_id: None,
+            tally: Tally::new(model != ModelSource::Response),
         })
     }
 

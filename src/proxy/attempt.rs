@@ -78,11 +78,12 @@ impl Router {
             forward.attempts.begin(engine.id());
             forward.running = Some(Running {
                 engine: Arc::clone(engine),
-                _placed: placed,
+                placed,
                 started: Instant::now(),
                 retry: decided,
                 status: None,
                 told: false,
+                reused: None,
             });
         }
         let target = forward.running.as_ref().and_then(|running| {

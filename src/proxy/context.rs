@@ -10,7 +10,7 @@ use crate::api_error::ApiError;
 use crate::edge::Exchange;
 use crate::engines::{Engine, Placed, Pool};
 use crate::metrics::GaugeGuard;
-use crate::record::{Attempt, Backoff};
+use crate::record::{ANSWERED, Attempt, Backoff, Usage};
 use crate::retry::{Attempts, Failure, RetryReason, StopReason};
 use crate::routing::Blocks;
 use crate::traces::Trace;
@@ -18,6 +18,7 @@ use crate::traces::Trace;
 use super::first_event::FirstEvent;
 use super::plan::Plan;
 use super::response_id::ResponseId;
+use super::tally::Tally;
 
 /// One request, from its head to its last byte.
 #[derive(Debug)]
@@ -36,6 +37,8 @@ pub struct Context {
     pub(super) may_pin: bool,
     pub(super) forward: Option<Forward>,
     pub(super) end: Option<End>,
+    /// What the retry policy said when it let no further attempt follow.
+    pub(super) stop: Option<StopReason>,
     pub(super) attempts: Vec<Attempt>,
     pub(super) backoff_total: Duration,
     pub(super) backoffs: Vec<Backoff>,
@@ -73,6 +76,8 @@ pub(super) struct Forward {
     pub(super) first_event: Option<FirstEvent>,
     /// The search for the id of the response that the answer brings.
     pub(super) response_id: Option<ResponseId>,
+    /// What is counted of the answer while it passes.
+    pub(super) tally: Tally,
 }
 
 /// A further attempt, before it begins.
@@ -88,7 +93,7 @@ pub(super) struct Decided {
 #[derive(Debug)]
 pub(super) struct Running {
     pub(super) engine: Arc<Engine>,
-    pub(super) _placed: Placed,
+    pub(super) placed: Placed,
     pub(super) started: Instant,
     /// What made it necessary, where it is not the first.
     pub(super) retry: Option<Decided>,
@@ -96,6 +101,8 @@ pub(super) struct Running {
     pub(super) status: Option<u16>,
     /// Its health has been told of its answer.
     pub(super) told: bool,
+    /// Whether its connection had carried a request before; `None` until it has one.
+    pub(super) reused: Option<bool>,
 }
 
 /// The outcome of attempts that were answered with a status to ask again for.
@@ -121,7 +128,7 @@ impl End {
     pub(super) fn outcome(&self) -> &'static str {
         match self {
             Self::Answered(StopReason::BudgetSpent) => "exhausted",
-            Self::Answered(_) | Self::Local => "answered",
+            Self::Answered(_) | Self::Local => ANSWERED,
             Self::Cut => "cut",
             Self::ClientGone => "client_gone",
             Self::OwnError(_) => "own_error",
@@ -151,9 +158,20 @@ impl End {
 }
 
 impl Context {
+    /// The tokens the engine has told of.
+    pub(super) fn usage(&self) -> Usage {
+        let forward = self.forward.as_ref();
+        forward.map_or_else(Usage::default, |forward| forward.tally.usage())
+    }
+
     /// The attempt that runs.
     pub(super) fn running(&self) -> Option<&Running> {
         self.forward.as_ref()?.running.as_ref()
+    }
+
+    /// The attempt that runs, to take note of something.
+    pub(super) fn running_mut(&mut self) -> Option<&mut Running> {
+        self.forward.as_mut()?.running.as_mut()
     }
 
     /// The error to answer with when the last attempt was a failure.
@@ -186,6 +204,7 @@ impl Forward {
             begun: running.started.duration_since(received),
             took: running.started.elapsed(),
             retry: retry.map(|decided| (decided.reason.label(), decided.backoff)),
+            reused: running.reused,
         })
     }
 }

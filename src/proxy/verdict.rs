@@ -29,11 +29,7 @@ impl Router {
     /// The running attempt has answered with `status`; whether that answer is discarded, and
     /// another attempt follows.
     pub(super) fn discards(&self, ctx: &mut Context, status: u16) -> bool {
-        if let Some(running) = ctx
-            .forward
-            .as_mut()
-            .and_then(|forward| forward.running.as_mut())
-        {
+        if let Some(running) = ctx.running_mut() {
             running.status = Some(status);
             // That it works a success shows with its first byte: a frozen engine sends the head.
             if !running.told && !(200..300).contains(&status) {
@@ -61,9 +57,11 @@ impl Router {
                 forward.decided = Some(Decided { reason, backoff });
                 // A head that looked final may have gone before; it decides nothing any more.
                 ctx.end = None;
+                ctx.stop = None;
                 true
             }
             Next::Stop(reason) => {
+                ctx.stop = Some(reason);
                 ctx.end = Some(match outcome {
                     Outcome::Status(_) => End::Answered(reason),
                     Outcome::Failed(failure) => End::OwnError(ctx.error_for(failure)),
@@ -77,13 +75,11 @@ impl Router {
 
     /// A part of an answer has come, or its end: the engine works.
     pub(super) fn works(&self, ctx: &mut Context) {
-        let running = ctx
-            .forward
-            .as_mut()
-            .and_then(|forward| forward.running.as_mut());
-        if let Some(running) = running
-            && !running.told
-        {
+        let Some(running) = ctx.running_mut() else {
+            return;
+        };
+        running.placed.answers();
+        if !running.told {
             running.told = true;
             let status = running.status.unwrap_or(200);
             self.fleet.answered(&running.engine, status);
@@ -97,7 +93,7 @@ impl Router {
             .as_mut()
             .and_then(|forward| forward.end_attempt(received, label))
         {
-            self.metrics.attempt_ended(&attempt.engine, attempt.outcome);
+            self.metrics.attempt_ended(&attempt);
             ctx.attempts.push(attempt);
         }
     }

@@ -12,7 +12,9 @@ use crate::admin::{Admin, Control, Streams};
 use crate::config::{Secret, Settings};
 use crate::edge::Edge;
 use crate::engines::{Catalog, EngineKey, Fleet, Policy};
-use crate::metrics::Metrics;
+use crate::logging;
+use crate::metrics::production_stack::ProductionStack;
+use crate::metrics::{Metrics, names};
 use crate::proxy::{Plan, Router, on_refusal};
 use crate::record::{Observer, Observers};
 use crate::status::Status;
@@ -50,6 +52,11 @@ impl Parts {
         let catalog = Catalog::new(Arc::clone(&fleet), Arc::clone(&key), ASK_LIMIT);
         let catalog = Arc::new(catalog);
         let metrics = Metrics::new()?;
+        metrics.pull(names::CLIENT_CONNECTIONS, {
+            let drain = drain.clone();
+            move || drain.open() as u64
+        })?;
+        metrics.pull(names::LOG_DROPPED, logging::dropped)?;
         let plan = Arc::new(ArcSwap::from_pointee(Plan::new(settings)?));
         let status = Status::new(
             Arc::clone(&fleet),
@@ -65,11 +72,18 @@ impl Parts {
             }
         });
         let (tracer, outlet) = traces::open(&settings.traces, &metrics).unzip();
-        let mut observers: Vec<Box<dyn Observer>> = vec![
-            Box::new(metrics.clone()),
-            Box::new(status.clone()),
-            Box::new(AccessLog(settings.log_format.into())),
-        ];
+        let mut observers: Vec<Box<dyn Observer>> =
+            vec![Box::new(metrics.clone()), Box::new(status.clone())];
+        if settings.production_stack_metrics {
+            let names = ProductionStack::new(&metrics, Arc::clone(&fleet))?;
+            observers.push(Box::new(names));
+        }
+        if settings.access_log.on {
+            observers.push(Box::new(AccessLog {
+                format: settings.log_format.into(),
+                sample: settings.access_log.sample,
+            }));
+        }
         observers.extend(tracer.clone().map(|tracer| Box::new(tracer) as _));
         let observers = Observers::new(observers);
         let router = Router::new(

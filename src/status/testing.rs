@@ -17,6 +17,7 @@ pub(super) fn attempt(engine: &str, outcome: &'static str, status: Option<u16>) 
         begun: Duration::ZERO,
         took: ms(10),
         retry: None,
+        ..Attempt::default()
     }
 }
 
@@ -68,5 +69,6 @@ pub(super) fn record(attempts: &[Attempt]) -> Record<'_> {
         total: ms(20),
         bytes_in: 20,
         bytes_out: 300,
+        ..Record::default()
     }
 }

@@ -99,7 +99,10 @@ impl Retries {
             return;
         }
         self.extra_attempts += discarded.len() as u64;
-        self.discarded += discarded.iter().map(|attempt| attempt.took).sum();
+        self.discarded += discarded
+            .iter()
+            .map(|attempt| attempt.took)
+            .sum::<Duration>();
         for (reason, _) in record.attempts.iter().filter_map(|attempt| attempt.retry) {
             *self.reasons.entry(reason).or_default() += 1;
         }

@@ -23,6 +23,7 @@ mod coded_body;
 mod connecting;
 mod control;
 mod credentials;
+mod dashboards;
 mod discovery_file;
 mod dns;
 mod framing;

@@ -187,9 +187,18 @@ table! {
          runs, which hands them over on SIGQUIT; a path only this user can write to";
     LOG_LEVEL: "log_level", Anywhere,
         Choice(&["off", "error", "warn", "info", "debug", "trace"], &[]), "info", Running,
-        "least severity that is logged; off logs nothing";
+        "least severity that is logged; off logs nothing but the access log, which has a switch of its own";
     LOG_FORMAT: "log_format", Anywhere, Choice(&["text", "json"], &[]), "text", Running,
         "form of a log line";
+    ACCESS_LOG: "access_log", Anywhere, Switch, "true", Running,
+        "write a line per request, whatever the log level";
+    ACCESS_LOG_SAMPLE: "access_log_sample", Anywhere, Number, "1", Running,
+        "share, from 0 to 1, of the requests that went well at the first attempt that get a line; \
+         all others get one always";
+    ACCESS_LOG_FILE: "access_log_file", Anywhere, Path, "null", Running,
+        "file these lines are appended to; left out, they go to the standard error with all others";
+    PRODUCTION_STACK_METRICS: "production_stack_metrics", Anywhere, Switch, "false", Running,
+        "expose some series a second time, under the names of the production-stack's router";
 
     OTEL_ENDPOINT: "otel_endpoint", Anywhere, Text, "null", Traces,
         "collector that is sent a span per request and attempt over OTLP: http://HOST:PORT, or \

@@ -102,6 +102,7 @@ impl Traced {
                 total: Duration::ZERO,
                 bytes_in: 0,
                 bytes_out: 0,
+                ..Record::default()
             });
         }
     }

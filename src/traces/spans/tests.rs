@@ -26,6 +26,7 @@ fn attempt(begun: u64, took: u64, outcome: &'static str, status: Option<u16>) ->
         begun: ms(begun),
         took: ms(took),
         retry: (begun > 0).then_some(("503", ms(50))),
+        ..Attempt::default()
     }
 }
 
@@ -49,6 +50,7 @@ fn record(attempts: &[Attempt]) -> Record<'_> {
         total: ms(100),
         bytes_in: 0,
         bytes_out: 0,
+        ..Record::default()
     }
 }
 

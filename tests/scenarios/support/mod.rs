@@ -19,6 +19,7 @@ mod full;
 mod kube;
 mod patience;
 mod process;
+pub mod promql;
 mod scratch;
 mod script;
 mod sse;

@@ -1,0 +1,104 @@
+//! Finds the series of two labels without a lock, so that nobody waits on the way of a request:
+//! neither for another request nor for a scrape.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use arc_swap::ArcSwap;
+use xxhash_rust::xxh3::xxh3_64_with_seed;
+
+type Known<V> = Words<Words<Arc<V>>>;
+type Words<T> = HashMap<Box<str>, T, BuildHasherDefault<Quick>>;
+
+/// A hash for a few words that nobody outside chooses.
+#[derive(Debug, Default)]
+struct Quick(u64);
+
+impl Hasher for Quick {
+    fn write(&mut self, bytes: &[u8]) {
+        self.0 = xxh3_64_with_seed(bytes, self.0);
+    }
+
+    // What ends a word in a hash of several.
+    fn write_u8(&mut self, _end: u8) {}
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
+
+/// What belongs to the values of two labels. It is looked up at every request and grows some dozen
+/// times in the life of a process, so that it is copied to grow.
+#[derive(Debug)]
+pub(super) struct Handles<V> {
+    known: ArcSwap<Known<V>>,
+    growing: Mutex<()>,
+}
+
+impl<V> Default for Handles<V> {
+    fn default() -> Self {
+        Self {
+            known: ArcSwap::default(),
+            growing: Mutex::default(),
+        }
+    }
+}
+
+impl<V> Handles<V> {
+    /// Uses what belongs to `one` and `other`; `None` where there is nothing.
+    pub(super) fn with<R>(&self, one: &str, other: &str, f: impl FnOnce(&V) -> R) -> Option<R> {
+        let known = self.known.load();
+        known.get(one)?.get(other).map(|found| f(found))
+    }
+
+    /// Keeps what `make` gives, unless somebody was faster.
+    pub(super) fn add(&self, one: &str, other: &str, make: impl FnOnce() -> V) {
+        let _growing = self.growing.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.with(one, other, |_| ()).is_none() {
+            let mut known = Known::clone(&self.known.load());
+            let others = known.entry(one.into()).or_default();
+            others.insert(other.into(), make().into());
+            self.known.store(known.into());
+        }
+    }
+
+    /// The values of the first label.
+    pub(super) fn firsts(&self) -> Vec<Box<str>> {
+        self.known.load().keys().cloned().collect()
+    }
+
+    /// Drops all that belongs to `one`, and gives the values of the second label it had.
+    pub(super) fn forget(&self, one: &str) -> Vec<Box<str>> {
+        let _growing = self.growing.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = Known::clone(&self.known.load());
+        let others = known.remove(one).unwrap_or_default();
+        self.known.store(known.into());
+        others.into_keys().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_added_first_stays_until_it_is_forgotten() {
+        let handles = Handles::default();
+        assert_eq!(handles.with("a", "b", |v: &u32| *v), None);
+        handles.add("a", "b", || 1);
+        handles.add("a", "b", || 2);
+        handles.add("a", "c", || 3);
+        handles.add("ab", "", || 4);
+        assert_eq!(handles.with("a", "b", |v| *v), Some(1));
+        assert_eq!(handles.with("a", "c", |v| *v), Some(3));
+        let mut firsts = handles.firsts();
+        firsts.sort_unstable();
+        assert_eq!(firsts, ["a".into(), "ab".into()]);
+        let mut forgotten = handles.forget("a");
+        forgotten.sort_unstable();
+        assert_eq!(forgotten, ["b".into(), "c".into()]);
+        assert_eq!(handles.with("a", "b", |v| *v), None);
+        assert_eq!(handles.with("ab", "", |v| *v), Some(4));
+    }
+}
