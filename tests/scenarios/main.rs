@@ -33,6 +33,7 @@ mod headers;
 mod health;
 mod limits;
 mod memory;
+mod metrics;
 mod models;
 mod multipart;
 mod odd_answers;
