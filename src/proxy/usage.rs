@@ -76,6 +76,9 @@ impl UsageSearch {
     /// first.
     pub(super) fn found(&self) -> Usage {
         let first = self.first.unwrap_or_default();
+        if self.last.is_empty() {
+            return first;
+        }
         let last = Told::read(&self.last);
         Usage {
             prompt: last.prompt.or(first.prompt),
@@ -93,7 +96,12 @@ impl UsageSearch {
             }
             return at + KEY.len();
         }
-        // Its first bytes may be the last ones here. They hold one quote, so there is one place.
+        // Its first bytes may be the last ones here, but hardly ever are: an event ends in line feeds.
+        self.state = State::Key(0);
+        if !data.last().is_some_and(|last| KEY.contains(last)) {
+            return data.len();
+        }
+        // They hold one quote, so there is one place.
         let from = data.len().saturating_sub(KEY.len() - 1);
         let end = data.get(from..).unwrap_or_default();
         let begun = memchr::memrchr(b'"', end).and_then(|at| {

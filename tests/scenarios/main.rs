@@ -37,6 +37,7 @@ mod hold;
 mod kubernetes;
 mod limits;
 mod memory;
+mod metrics;
 mod models;
 mod multipart;
 mod odd_answers;
