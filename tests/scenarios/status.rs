@@ -481,7 +481,7 @@ async fn the_page_and_its_files_are_served_with_a_strict_policy() {
                 .map(|name| format!("/{name}")),
         );
     }
-    assert_eq!(paths.len(), 5);
+    assert_eq!(paths.len(), 10);
     for path in paths
         .iter()
         .map(String::as_str)

@@ -4,7 +4,7 @@ import { arrange, el, icon, setAttribute, setText, svg } from "./dom.js";
 import { NOTHING, count, counted, duration, millis, rate, share, words } from "./format.js";
 
 /** More rows than these are shown only on demand. */
-const ROWS = 50;
+const ROWS = 20;
 const STRIP = { width: 182, height: 24 };
 /** An engine that fails so many of its attempts is worth a look, whatever its condition. */
 const MANY_ERRORS = 0.05;
