@@ -1,6 +1,6 @@
 //! What is known at one moment, as `/status` tells it, and what has changed since another one.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -213,10 +213,11 @@ impl Snapshot {
             .map(|(cell, totals)| CellOfAll::new(cell, totals))
             .collect();
         cells.reverse();
+        let there: HashSet<&str> = fleet.iter().map(|(label, _)| &**label).collect();
         let mut gone: Vec<_> = history
             .engines
             .labels()
-            .filter(|label| !fleet.iter().any(|(known, _)| known == *label))
+            .filter(|label| !there.contains(&***label))
             .map(|label| (Arc::clone(label), Standing::GONE))
             .collect();
         gone.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
