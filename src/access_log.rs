@@ -178,6 +178,7 @@ mod tests {
     fn record(attempts: &[Attempt]) -> Record<'_> {
         Record {
             request_id: "r-1",
+            trace: None,
             client: Some("127.0.0.1:5000".parse().unwrap()),
             method: "POST",
             path: "/v1/completions",
@@ -189,6 +190,7 @@ mod tests {
             reason: "answered",
             attempts,
             backoff: Duration::ZERO,
+            backoffs: &[],
             first_byte: Some(Duration::from_millis(11)),
             total: Duration::from_millis(13),
             bytes_in: 20,

@@ -14,6 +14,7 @@ mod pages;
 
 use std::sync::Arc;
 
+use arc_swap::ArcSwap;
 use async_trait::async_trait;
 use http::Method;
 use http::header::{
@@ -69,7 +70,7 @@ pub struct Admin {
     /// Those who are told of it as it changes.
     pub streams: Streams,
     /// The effective configuration as YAML, without secrets.
-    pub config: String,
+    pub config: Arc<ArcSwap<String>>,
     /// Whether the router has stopped to accept requests.
     pub draining: watch::Receiver<bool>,
 }

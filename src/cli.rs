@@ -15,19 +15,20 @@ use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 
 use crate::config::keys::{GONE, KEYS, Key, Kind};
 use crate::config::{self, ConfigErrors, Inputs, Loaded};
+use crate::server::Start;
 
 const CONFIG: &str = "config-file";
 const CHECK: &str = "check";
 const PRINT_CONFIG: &str = "print-config";
+const UPGRADE: &str = "upgrade";
 
 /// The exit status after a mistake in the configuration, as after one in the flags.
 pub const USAGE: u8 = 2;
 
 /// What the command line asks for, once everything is read and checked.
-#[derive(Debug)]
 pub enum Task {
     /// Serve with these settings.
-    Serve(Box<Loaded>),
+    Serve(Box<Loaded>, Start),
     /// Print the text, which ends in a line feed, and exit with 0.
     Print {
         /// For the standard output.
@@ -35,6 +36,19 @@ pub enum Task {
         /// For the standard error.
         warnings: Vec<String>,
     },
+}
+
+impl std::fmt::Debug for Task {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Serve(loaded, _) => f.debug_tuple("Serve").field(loaded).finish(),
+            Self::Print { text, warnings } => f
+                .debug_struct("Print")
+                .field("text", text)
+                .field("warnings", warnings)
+                .finish(),
+        }
+    }
 }
 
 /// The command with all its flags.
@@ -66,12 +80,20 @@ pub fn command() -> Command {
                 .action(ArgAction::SetTrue)
                 .help("Print the configuration in force as YAML, secrets as ***, and exit"),
         )
+        .arg(
+            Arg::new(UPGRADE)
+                .long(UPGRADE)
+                .action(ArgAction::SetTrue)
+                .help("Take the listeners over, at upgrade_sock, from the process that has them"),
+        )
         // Known, so that it can be answered with advice.
         .arg(text_arg(GONE, GONE.replace('_', "-")).hide(true));
     KEYS.iter()
         .filter(|key| key.is_typed())
         .fold(command, |command, key| command.arg(flag(key)))
 }
+
+const NO_SOCKET: &str = "--upgrade: it needs upgrade_sock, the same as of the process that runs";
 
 const AFTER_HELP: &str = "\
 Every flag is also a variable of the environment, VLLM_PINGORA_ and its name in capitals, and, \
@@ -115,24 +137,29 @@ fn help(key: &Key) -> StyledStr {
 ///
 /// # Errors
 /// Every mistake, one line each; or the file that cannot be read, and why.
-pub fn task(matches: &ArgMatches, env: &BTreeMap<String, String>) -> Result<Task, ConfigErrors> {
-    let file = match matches.get_one::<PathBuf>(CONFIG) {
-        Some(path) => Some((path.as_path(), read(path)?)),
-        None => None,
-    };
+pub fn task(matches: &ArgMatches, env: BTreeMap<String, String>) -> Result<Task, ConfigErrors> {
+    let path = matches.get_one::<PathBuf>(CONFIG).cloned();
     let flags = flags(matches);
-    let file = file.as_ref().map(|(path, text)| (*path, text.as_str()));
-    let loaded = config::load(Inputs {
-        flags: &flags,
-        env,
-        file,
-    })?;
+    let load = move || {
+        let text = path.as_deref().map(read).transpose()?;
+        config::load(Inputs {
+            flags: &flags,
+            env: &env,
+            file: path.as_deref().zip(text.as_deref()),
+        })
+    };
+    let loaded = load()?;
     let text = if matches.get_flag(PRINT_CONFIG) {
         loaded.settings.to_yaml()
     } else if matches.get_flag(CHECK) {
         "ok\n".to_owned()
     } else {
-        return Ok(Task::Serve(Box::new(loaded)));
+        let upgrade = matches.get_flag(UPGRADE);
+        if upgrade && loaded.settings.upgrade_sock.is_none() {
+            return Err(ConfigErrors::of(NO_SOCKET.to_owned()));
+        }
+        let load = Box::new(load);
+        return Ok(Task::Serve(Box::new(loaded), Start { load, upgrade }));
     };
     Ok(Task::Print {
         text,

@@ -14,6 +14,8 @@ use std::time::Duration;
 mod across;
 mod aliases;
 mod api_keys;
+mod collector_url;
+mod discovery;
 mod engine_url;
 mod engines;
 mod extra_routes;
@@ -30,15 +32,19 @@ mod routing;
 mod secret;
 mod settings;
 mod suggest;
+mod traces;
 mod values;
 
 mod yaml;
 
+pub use collector_url::CollectorUrl;
 pub use engine_url::{EngineUrl, EngineUrlError};
+pub use engines::engine_list;
 pub use report::ConfigErrors;
 pub use secret::{HIDDEN, Secret, SecretError};
 pub use settings::{EngineSpec, ExtraRoute, LogFormat, LogLevel, Settings};
 
+use crate::discovery::Discovery;
 pub use crate::request::route::ModelSource;
 pub use crate::retry::Resend;
 
@@ -76,6 +82,9 @@ pub struct Loaded {
     pub warnings: Vec<String>,
 }
 
+/// Reads the configuration anew, from where it was first read from.
+pub type Load = Box<dyn Fn() -> Result<Loaded, ConfigErrors> + Send + Sync>;
+
 /// Reads and checks everything. Of the outside world only the `api_key_file` is touched.
 ///
 /// # Errors
@@ -111,8 +120,11 @@ impl Settings {
 
 /// Reads every setting. After a mistake some value stands in, which `load` never lets out.
 fn read(reader: &mut Reader<'_>) -> Settings {
-    reader.choice(&keys::SERVICE_DISCOVERY);
-    let engines = engines::read(reader);
+    let discovery = discovery::read(reader);
+    let engines = match discovery {
+        Discovery::Static => engines::read(reader),
+        _ => Some(Vec::new()),
+    };
     Settings {
         host: listening(reader, &keys::HOST),
         port: u16::try_from(reader.whole(&keys::PORT)).unwrap_or(0),
@@ -122,6 +134,8 @@ fn read(reader: &mut Reader<'_>) -> Settings {
         h2c: reader.switch(&keys::H2C),
         aliases: aliases::read(reader, engines.as_deref()),
         engines: engines.unwrap_or_default(),
+        discovery,
+        dns: discovery::dns(reader),
         models_refresh: reader.millis(&keys::MODELS_REFRESH_MS),
         default_model: reader.text(&keys::DEFAULT_MODEL).map(|(_, text)| text),
         routing: routing::read(reader),
@@ -134,6 +148,8 @@ fn read(reader: &mut Reader<'_>) -> Settings {
         extra_routes: extra_routes::read(reader),
         health: health::limits(reader),
         probe: health::probe(reader),
+        hold_timeout: reader.millis_or_off(&keys::HOLD_TIMEOUT_MS),
+        hold_queue_size: size(reader, &keys::HOLD_QUEUE_SIZE),
         retry: retries::read(reader),
         connect_timeout: reader.millis(&keys::CONNECT_TIMEOUT_MS),
         first_byte_timeout: reader.millis_or_off(&keys::FIRST_BYTE_TIMEOUT_MS),
@@ -149,6 +165,10 @@ fn read(reader: &mut Reader<'_>) -> Settings {
         )),
         api_keys: api_keys::of_clients(reader),
         engine_api_key: api_keys::of_engines(reader),
+        drain_settle: reader.millis(&keys::DRAIN_SETTLE_MS),
+        upgrade_sock: reader
+            .text(&keys::UPGRADE_SOCK)
+            .map(|(_, path)| path.into()),
         grace_period: reader.millis(&keys::GRACE_PERIOD_MS),
         log_level: LogLevel(
             reader
@@ -161,6 +181,7 @@ fn read(reader: &mut Reader<'_>) -> Settings {
         } else {
             LogFormat::Text
         },
+        traces: traces::read(reader),
     }
 }
 

@@ -1,7 +1,7 @@
 //! The engines behind the router: who they are, where they are, what they serve.
 //!
 //! - [`Engine`] is one vLLM server: its URL, the addresses of its name, its running requests;
-//! - [`Fleet`] holds them all, and which of them serve which model;
+//! - [`Fleet`] holds them all, as they come and go, and which of them serve which model;
 //! - [`Pool`] is those that serve one model, and the logic that chooses among them;
 //! - [`Health`] is what real requests and the probes of the [`Prober`] say of one;
 //! - [`Scraper`] asks them how busy they are;
@@ -10,23 +10,30 @@
 //! - [`Responses`] remembers which of them made which response.
 
 mod ask;
+mod attend;
 mod catalog;
 mod engine;
+mod engine_key;
 mod fleet;
 mod gauges;
 mod health;
 mod pool;
 mod prober;
 mod responses;
+mod roster;
 mod scraper;
+mod state;
 
 pub use ask::{AskError, Asker, Question};
+pub use attend::attend;
 pub use catalog::{Catalog, ModelEntry};
 pub use engine::{Engine, EngineId, InFlight};
-pub use fleet::{Fleet, Lookup, Policy};
+pub use engine_key::EngineKey;
+pub use fleet::{Fleet, Policy};
 pub use gauges::Gauges;
 pub use health::{Condition, Fitness, Health, HealthLimits};
-pub use pool::{Placed, Pool};
+pub use pool::{Hope, Placed, Pool};
 pub use prober::{Probe, Prober};
 pub use responses::{LONGEST_ID, REMEMBERED, Responses};
+pub use roster::Lookup;
 pub use scraper::Scraper;

@@ -7,11 +7,12 @@
 //!    attempt;
 //! 2. [`proxy`] checks the key, finds the [route](request::route) and reads the model
 //!    ([`request`]);
-//! 3. [`engines`] says who serves that model, [`routing`] picks one of them;
+//! 3. [`engines`] says who serves that model ([`discovery`] who there is), [`routing`] picks one
+//!    of them;
 //! 4. the engine answers, refuses or dies; [`retry`] decides what follows;
 //! 5. [`edge`] lets the answer through from its first body byte on;
-//! 6. a [`record`] of how it ended goes to [`metrics`], the [`status`] page and the
-//!    [`access_log`], once.
+//! 6. a [`record`] of how it ended goes to [`metrics`], the [`status`] page, the [`access_log`] and
+//!    [`traces`], once.
 //!
 //! Around it: [`config`] and [`cli`] make the settings, [`server`] starts and stops everything,
 //! [`admin`] shows it, [`logging`] writes it down, [`api_error`] words our own refusals, and
@@ -25,6 +26,7 @@ pub mod admin;
 pub mod api_error;
 pub mod cli;
 pub mod config;
+pub mod discovery;
 pub mod edge;
 pub mod engines;
 pub mod logging;
@@ -37,3 +39,4 @@ pub mod routing;
 pub mod server;
 pub mod simulator;
 pub mod status;
+pub mod traces;

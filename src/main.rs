@@ -6,6 +6,7 @@ use std::process::ExitCode;
 
 use vllm_pingora::cli::{self, Task};
 use vllm_pingora::config::Settings;
+use vllm_pingora::server::Start;
 use vllm_pingora::{logging, server, simulator};
 
 fn main() -> ExitCode {
@@ -16,8 +17,8 @@ fn main() -> ExitCode {
     if let Some((_, matches)) = matches.subcommand() {
         return simulator::main(matches);
     }
-    match cli::task(&matches, &cli::environment(env::vars_os())) {
-        Ok(Task::Serve(loaded)) => serve(&loaded.settings, &loaded.warnings),
+    match cli::task(&matches, cli::environment(env::vars_os())) {
+        Ok(Task::Serve(loaded, start)) => serve(&loaded.settings, &loaded.warnings, start),
         Ok(Task::Print { text, warnings }) => {
             warn(&warnings);
             say(&mut io::stdout(), &text);
@@ -30,12 +31,12 @@ fn main() -> ExitCode {
     }
 }
 
-fn serve(settings: &Settings, warnings: &[String]) -> ExitCode {
+fn serve(settings: &Settings, warnings: &[String], start: Start) -> ExitCode {
     logging::start(settings.log_level, settings.log_format);
     for warning in warnings {
         log::warn!("{warning}");
     }
-    match server::run(settings) {
+    match server::run(settings, start) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             say(&mut io::stderr(), &format!("{error}\n"));

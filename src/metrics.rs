@@ -4,7 +4,7 @@
 
 pub mod names;
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use prometheus::{
@@ -12,7 +12,7 @@ use prometheus::{
     IntGaugeVec, Opts, Registry, TextEncoder,
 };
 
-use crate::engines::{Condition, Engine};
+use crate::engines::{Condition, Fleet};
 use crate::record::{Observer, Record};
 use names::Name;
 
@@ -34,6 +34,12 @@ pub struct Metrics {
     engine_changes: IntCounterVec,
     duration: HistogramVec,
     first_token: HistogramVec,
+    spans: IntCounterVec,
+    held: IntGauge,
+    holds: IntCounterVec,
+    reloads: IntCounterVec,
+    last_reload: IntGauge,
+    exposing: Arc<Mutex<()>>,
 }
 
 impl Metrics {
@@ -70,8 +76,15 @@ impl Metrics {
             engine_changes: counters(&registry, &names::ENGINE_CHANGES)?,
             duration: histograms(&registry, &names::DURATION)?,
             first_token: histograms(&registry, &names::FIRST_TOKEN)?,
+            spans: counters(&registry, &names::SPANS)?,
+            held: register(&registry, IntGauge::with_opts(opts(&names::HELD))?)?,
+            holds: counters(&registry, &names::HOLDS)?,
+            reloads: counters(&registry, &names::RELOADS)?,
+            last_reload: register(&registry, IntGauge::with_opts(opts(&names::LAST_RELOAD))?)?,
+            exposing: Arc::default(),
             registry,
         };
+        metrics.last_reload.set(1);
         let build = IntGaugeVec::new(opts(&names::BUILD_INFO), names::BUILD_INFO.labels)?;
         build.with_label_values(&[env!("CARGO_PKG_VERSION")]).set(1);
         register(&metrics.registry, build)?;
@@ -79,9 +92,8 @@ impl Metrics {
     }
 
     /// A request has begun; it counts as in flight until the guard is dropped.
-    pub fn request_begun(&self) -> RequestInFlight {
-        self.in_flight.inc();
-        RequestInFlight(self.in_flight.clone())
+    pub fn request_begun(&self) -> GaugeGuard {
+        GaugeGuard::new(&self.in_flight)
     }
 
     /// Requests that are in flight.
@@ -107,6 +119,12 @@ impl Metrics {
         self.stale_connections.inc();
     }
 
+    /// So many spans left the router: `sent`, `failed`, or `dropped` before they were.
+    pub fn spans_left(&self, outcome: &str, count: usize) {
+        let count = u64::try_from(count).unwrap_or(u64::MAX);
+        self.spans.with_label_values(&[outcome]).inc_by(count);
+    }
+
     /// An engine is in this condition now.
     pub fn condition_changed(&self, engine: &str, condition: &str) {
         self.engine_changes
@@ -114,14 +132,38 @@ impl Metrics {
             .inc();
     }
 
-    /// Everything, in Prometheus' text format.
-    pub fn expose(&self, engines: &[Arc<Engine>]) -> Vec<u8> {
-        for engine in engines {
+    /// A request waits for an engine to come up, until the guard is dropped.
+    pub fn hold_begun(&self) -> GaugeGuard {
+        GaugeGuard::new(&self.held)
+    }
+
+    /// Such a wait has ended, or not even begun.
+    pub fn hold_ended(&self, result: &str) {
+        self.holds.with_label_values(&[result]).inc();
+    }
+
+    /// The configuration was read again, and adopted or not.
+    pub fn reloaded(&self, adopted: bool) {
+        let result = if adopted { "adopted" } else { "refused" };
+        self.reloads.with_label_values(&[result]).inc();
+        self.last_reload.set(i64::from(adopted));
+    }
+
+    /// Everything, in Prometheus' text format. Of engines there are those of `fleet`, and those
+    /// that have left it for as long as something runs on them.
+    pub fn expose(&self, fleet: &Fleet) -> Vec<u8> {
+        // Two at once would take each other's engines away.
+        let _one_at_a_time = self.exposing.lock().unwrap_or_else(PoisonError::into_inner);
+        self.engine_in_flight.reset();
+        self.engine_up.reset();
+        let leaving = fleet.leaving();
+        for engine in leaving.iter().chain(&*fleet.engines()) {
             let running = i64::try_from(engine.in_flight()).unwrap_or(i64::MAX);
+            // Two that follow each other at one place count as one.
             self.engine_in_flight
                 .with_label_values(&[engine.label()])
-                .set(running);
-            let is_up = engine.condition().0 == Condition::Up;
+                .add(running);
+            let is_up = engine.condition().0 == Condition::Up && !engine.is_gone();
             self.engine_up
                 .with_label_values(&[engine.label()])
                 .set(i64::from(is_up));
@@ -159,11 +201,18 @@ impl Observer for Metrics {
     }
 }
 
-/// A request that is in flight.
+/// Counts one in a gauge until it is dropped.
 #[derive(Debug)]
-pub struct RequestInFlight(IntGauge);
+pub struct GaugeGuard(IntGauge);
 
-impl Drop for RequestInFlight {
+impl GaugeGuard {
+    fn new(gauge: &IntGauge) -> Self {
+        gauge.inc();
+        Self(gauge.clone())
+    }
+}
+
+impl Drop for GaugeGuard {
     fn drop(&mut self) {
         self.0.dec();
     }
@@ -215,7 +264,11 @@ fn register<C: prometheus::core::Collector + Clone + 'static>(
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
+    use crate::config::EngineSpec;
+    use crate::engines::Policy;
 
     #[test]
     fn every_listed_name_is_exposed_once_it_has_a_value() {
@@ -223,6 +276,7 @@ mod tests {
         let _running = metrics.request_begun();
         metrics.ended(&Record {
             request_id: "r",
+            trace: None,
             client: None,
             method: "POST",
             path: "/v1/completions",
@@ -234,6 +288,7 @@ mod tests {
             reason: "answered",
             attempts: &[],
             backoff: Duration::ZERO,
+            backoffs: &[],
             first_byte: Some(Duration::from_millis(2)),
             total: Duration::from_millis(3),
             bytes_in: 0,
@@ -242,13 +297,13 @@ mod tests {
         metrics.attempt_ended("http://e", "answered");
         metrics.retried("503", Duration::from_millis(50));
         metrics.stale_connection();
+        metrics.spans_left("sent", 2);
         metrics.condition_changed("http://e", "up");
-        let engine = Engine::new(
-            crate::engines::EngineId::new(0),
-            &crate::config::EngineSpec::new("http://e".parse().unwrap(), Vec::new()),
-            &crate::engines::HealthLimits::default(),
-        );
-        let text = String::from_utf8(metrics.expose(&[Arc::new(engine)])).unwrap();
+        metrics.reloaded(true);
+        metrics.hold_ended("served");
+        let spec = EngineSpec::new("http://e".parse().unwrap(), Vec::new());
+        let fleet = Fleet::new(&[spec], &BTreeMap::new(), Policy::default());
+        let text = String::from_utf8(metrics.expose(&fleet)).unwrap();
         for name in names::ALL {
             assert!(
                 text.contains(&format!("# TYPE {} {}", name.name, name.kind)),

@@ -19,12 +19,15 @@ mod connect;
 mod context;
 mod first_event;
 mod headers;
+mod hold;
 mod local;
 mod pin;
+mod plan;
 mod respond;
 mod response_id;
 mod responses;
 mod scan;
+mod trace;
 mod translate;
 mod upload;
 mod verdict;
@@ -33,10 +36,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use async_trait::async_trait;
 use bytes::Bytes;
-use http::header::{HeaderName, HeaderValue, TRANSFER_ENCODING};
-use http::{HeaderMap, Version};
+use http::Version;
+use http::header::TRANSFER_ENCODING;
 use pingora_core::modules::http::HttpModules;
 use pingora_core::upstreams::peer::HttpPeer;
 use pingora_core::{Error, ErrorType, Result};
@@ -44,22 +48,21 @@ use pingora_http::{RequestHeader, ResponseHeader};
 use pingora_proxy::{FailToProxy, ProxyHttp, ProxyWarnLogContext, Session};
 
 use crate::api_error::ApiError;
-use crate::config::{Secret, Settings};
 use crate::edge::Exchange;
 use crate::engines::{Catalog, Fleet, Responses};
 use crate::metrics::Metrics;
 use crate::record::{OTHER_ROUTE, Observers};
-use crate::request::json::Wanted;
-use crate::request::route::{Route, Routes};
-use crate::retry::{Outcome, RetryConfig};
-use crate::routing::Kind;
+use crate::retry::Outcome;
+use crate::traces::Tracer;
 
 pub use account::on_refusal;
 use connect::EngineConnector;
 pub use context::Context;
 use context::End;
 use first_event::{FirstEvent, Verdict};
-use headers::{Credential, Forwarding};
+use headers::Forwarding;
+use hold::Held;
+pub use plan::Plan;
 use translate::{Ended, Progress};
 use verdict::{ask_again, is_event_stream};
 
@@ -71,85 +74,42 @@ pub struct Router {
     responses: Responses,
     metrics: Metrics,
     observers: Observers,
-    routes: Routes,
+    tracer: Option<Tracer>,
     other_route: Arc<str>,
-    retry: Option<RetryConfig>,
-    api_keys: Vec<Secret>,
-    allow_pins: bool,
-    pin_api_keys: Vec<Secret>,
-    default_model: Option<String>,
-    wanted: Wanted,
-    session_header: Option<HeaderName>,
-    engine_credential: Option<HeaderValue>,
-    max_body: usize,
-    connect_timeout: Duration,
-    engine_keepalive: Duration,
+    held: Held,
+    plan: Arc<ArcSwap<Plan>>,
     /// Tells connections that must not come from the pool from all others.
     fresh: AtomicU64,
 }
 
 impl Router {
-    /// A router over `fleet`; `observers` are told how requests end.
-    ///
-    /// # Errors
-    /// The engine key cannot be sent in a header.
+    /// A router over `fleet`, which follows `plan`; `observers` are told how requests end, and
+    /// `tracer` begins their traces where it is there.
     pub fn new(
-        settings: &Settings,
+        plan: Arc<ArcSwap<Plan>>,
         fleet: Arc<Fleet>,
         catalog: Arc<Catalog>,
         metrics: Metrics,
         observers: Observers,
-    ) -> Result<Self, http::header::InvalidHeaderValue> {
-        let engine_credential = match &settings.engine_api_key {
-            Some(key) => {
-                let mut value = HeaderValue::from_str(&format!("Bearer {}", key.expose()))?;
-                value.set_sensitive(true);
-                Some(value)
-            }
-            None => None,
-        };
-        Ok(Self {
+        tracer: Option<Tracer>,
+    ) -> Self {
+        Self {
             fleet,
             catalog,
             responses: Responses::default(),
             metrics,
             observers,
-            routes: Routes::new(settings.extra_routes.iter().map(Route::from)),
+            tracer,
             other_route: OTHER_ROUTE.into(),
-            retry: settings.retry,
-            api_keys: settings.api_keys.clone(),
-            allow_pins: settings.allow_pins,
-            pin_api_keys: settings.pin_api_keys.clone(),
-            default_model: settings.default_model.clone(),
-            wanted: Wanted {
-                session: settings.routing.kind == Kind::Session,
-                session_key: settings.session_key.clone(),
-                prompt: settings.routing.kind == Kind::PrefixAware,
-            },
-            session_header: settings
-                .session_key
-                .as_ref()
-                .filter(|_| settings.routing.kind == Kind::Session)
-                .and_then(|key| key.parse().ok()),
-            engine_credential,
-            max_body: settings.max_request_body_bytes,
-            connect_timeout: settings.connect_timeout,
-            engine_keepalive: settings.engine_keepalive,
+            held: Held::default(),
+            plan,
             fresh: AtomicU64::new(1),
-        })
+        }
     }
 
     /// A key that no connection in the pool has.
     fn next_fresh_group(&self) -> u64 {
         u64::MAX - self.fresh.fetch_add(1, Ordering::Relaxed)
-    }
-
-    fn credential(&self, fields: &HeaderMap) -> Credential<'_> {
-        match &self.engine_credential {
-            Some(value) => Credential::Own(value),
-            None if self.clients_authorization(fields).is_some() => Credential::Clients,
-            None => Credential::Nobodys,
-        }
     }
 }
 
@@ -160,8 +120,10 @@ impl ProxyHttp for Router {
     fn new_ctx(&self) -> Context {
         Context {
             exchange: Exchange::current(),
+            plan: self.plan.load_full(),
             _in_flight: self.metrics.request_begun(),
             request_id: String::new(),
+            trace: None,
             route: Arc::clone(&self.other_route),
             stream: false,
             may_pin: false,
@@ -169,6 +131,8 @@ impl ProxyHttp for Router {
             end: None,
             attempts: Vec::new(),
             backoff_total: Duration::ZERO,
+            backoffs: Vec::new(),
+            held: Duration::ZERO,
         }
     }
 
@@ -179,6 +143,7 @@ impl ProxyHttp for Router {
         ctx.request_id = headers::request_id(&session.req_header().headers, || {
             respond::new_request_id(rand::random())
         });
+        ctx.trace = self.begin_trace(&session.req_header().headers);
         self.admit(session, ctx).await
     }
 
@@ -203,7 +168,7 @@ impl ProxyHttp for Router {
         let Some(running) = &forward.running else {
             return Ok(());
         };
-        let credential = self.credential(&request.headers);
+        let credential = ctx.plan.credential(&request.headers);
         headers::to_engine(
             request,
             &Forwarding {
@@ -215,7 +180,8 @@ impl ProxyHttp for Router {
                 credential,
                 target: forward.target.as_deref(),
             },
-        )
+        )?;
+        trace::to_engine(request, ctx.trace.as_ref(), forward.attempts.spent())
     }
 
     async fn request_body_filter(
@@ -258,7 +224,7 @@ impl ProxyHttp for Router {
             return Err(ask_again(status));
         }
         if let Some(forward) = &mut ctx.forward {
-            let looked_at = self.retry.is_some() && status == 200 && is_event_stream(response);
+            let looked_at = ctx.plan.retry.is_some() && status == 200 && is_event_stream(response);
             forward.first_event = looked_at.then(FirstEvent::default);
             forward.response_id = responses::search(&ctx.route, response);
         }
@@ -313,7 +279,7 @@ impl ProxyHttp for Router {
             response.remove_header(&TRANSFER_ENCODING);
         }
         response.insert_header(headers::REQUEST_ID, &ctx.request_id)?;
-        if let (Some(_), Some(forward)) = (&self.retry, &ctx.forward) {
+        if let (Some(_), Some(forward)) = (&ctx.plan.retry, &ctx.forward) {
             response.insert_header(headers::ATTEMPTS, forward.attempts.spent())?;
         }
         if let Some(running) = ctx

@@ -8,6 +8,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::traces::Trace;
+
 /// The route of requests that no route serves.
 pub const OTHER_ROUTE: &str = "other";
 
@@ -16,6 +18,8 @@ pub const OTHER_ROUTE: &str = "other";
 pub struct Record<'a> {
     /// The request's id: 1 to 128 visible ASCII characters.
     pub request_id: &'a str,
+    /// Its place in a trace, where there are traces.
+    pub trace: Option<&'a Trace>,
     /// The client's address.
     pub client: Option<SocketAddr>,
     /// The method.
@@ -39,6 +43,8 @@ pub struct Record<'a> {
     pub attempts: &'a [Attempt],
     /// Time spent waiting between attempts.
     pub backoff: Duration,
+    /// These waits, in order; the last may have been broken off.
+    pub backoffs: &'a [Backoff],
     /// From the head read to the first body byte sent.
     pub first_byte: Option<Duration>,
     /// From the head read to the end.
@@ -64,6 +70,17 @@ pub struct Attempt {
     pub took: Duration,
     /// What made it necessary, and the wait before it; `None` for a request's first.
     pub retry: Option<(&'static str, Duration)>,
+}
+
+/// One wait between two attempts of a request.
+#[derive(Clone, Copy, Debug)]
+pub struct Backoff {
+    /// From the request's head read to its start.
+    pub begun: Duration,
+    /// How long it was to be.
+    pub delay: Duration,
+    /// What made it necessary.
+    pub reason: &'static str,
 }
 
 /// Is told how each request ended, once.

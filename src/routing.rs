@@ -175,6 +175,27 @@ impl Logics {
             .then(|| Arc::new(PrefixIndex::new(&routing.prefix)));
         Self { routing, index }
     }
+
+    /// Logics of this kind, which take over what these have learnt.
+    #[must_use]
+    pub fn changed(&self, routing: Routing) -> Self {
+        match &self.index {
+            Some(index) if routing.kind == Kind::PrefixAware => {
+                index.set_limits(&routing.prefix);
+                Self {
+                    routing,
+                    index: Some(Arc::clone(index)),
+                }
+            }
+            _ => Self::new(routing),
+        }
+    }
+}
+
+impl Default for Logic {
+    fn default() -> Self {
+        Self::LeastLoad(LeastLoad)
+    }
 }
 
 impl Logic {

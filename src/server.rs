@@ -1,36 +1,49 @@
 //! From settings to a running router: listeners, services, and the way down.
 
 mod drain;
+mod exporting;
+mod handover;
 mod limits;
 mod listener;
+mod live;
+mod parts;
+mod reload;
+mod search;
+mod signals;
 mod upkeep;
 
 use std::io;
 use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use pingora_core::server::configuration::ServerConf;
 use pingora_core::server::{RunArgs, Server};
 
-use crate::access_log::AccessLog;
-use crate::admin::{Admin, Control, Streams};
-use crate::config::{Secret, Settings};
-use crate::edge::{Edge, EdgeOptions, Patience};
-use crate::engines::{Catalog, Fleet, Policy};
-use crate::metrics::Metrics;
-use crate::proxy::{Router, on_refusal};
-use crate::record::Observers;
-use crate::status::Status;
+use crate::config::{Load, Settings};
+use crate::traces::CollectorError;
 
-pub use drain::{Drain, Signals};
+use exporting::Exporting;
+
+pub use drain::Drain;
+pub use handover::{Handover, Inherited};
 pub use listener::Listener;
-pub use upkeep::Upkeep;
+pub use live::Live;
+pub use parts::Parts;
+pub use reload::Reloader;
+pub use search::Search;
+pub use signals::{Pace, Signals};
+pub use upkeep::{Duties, Upkeep};
 
 /// How long a question to an engine on the router's own behalf may take.
 const ASK_LIMIT: Duration = Duration::from_secs(2);
 /// Unused connections to engines that are kept, over all engines and per worker.
 const POOL_SIZE: usize = 4096;
+
+/// The names of the listeners, in logs and when they are handed over.
+const PUBLIC: &str = "public";
+const ADMIN: &str = "admin";
 
 /// Why the router could not start.
 #[derive(Debug, thiserror::Error)]
@@ -45,89 +58,36 @@ pub enum ServeError {
         /// What the system said.
         cause: io::Error,
     },
+    /// No other process has handed its listeners over, or ours cannot be.
+    #[error("upgrade_sock: {0}: {1}")]
+    Handover(String, io::Error),
     /// A series is registered twice or malformed.
     #[error("metrics: {0}")]
     Metrics(#[from] prometheus::Error),
     /// The engine key holds a byte that a header cannot carry.
     #[error("engine_api_key: it cannot be sent in a header")]
     EngineKey(#[from] http::header::InvalidHeaderValue),
+    /// There is no way to the collector of spans.
+    #[error("otel_endpoint: {0}")]
+    Collector(#[from] CollectorError),
+    /// The thread that sends spans could not be started.
+    #[error("traces: {0}")]
+    Exporting(io::Error),
 }
 
-/// Everything of a router but its sockets.
-#[derive(Debug)]
-pub struct Parts {
-    /// The public port's application.
-    pub edge: Arc<Edge<Router>>,
-    /// The admin port's application.
-    pub admin: Admin,
-    /// What goes on behind requests.
-    pub upkeep: Upkeep,
+/// How a router is started.
+pub struct Start {
+    /// Reads the configuration anew, when a signal says so.
+    pub load: Load,
+    /// Take the listeners over from the process that has them.
+    pub upgrade: bool,
 }
 
-impl Parts {
-    /// Builds a router; `drain` tells it to stop.
-    ///
-    /// # Errors
-    /// The engine key cannot be sent, or metrics cannot be registered.
-    pub fn new(settings: &Settings, drain: &Drain) -> Result<Self, ServeError> {
-        let fleet = Arc::new(Fleet::new(
-            &settings.engines,
-            &settings.aliases,
-            Policy {
-                routing: settings.routing,
-                health: settings.health,
-            },
-        ));
-        let engine_key = settings.engine_api_key.as_ref().map(Secret::expose);
-        let catalog = Arc::new(Catalog::new(Arc::clone(&fleet), engine_key, ASK_LIMIT));
-        let metrics = Metrics::new()?;
-        let status = Status::new(
-            Arc::clone(&fleet),
-            metrics.clone(),
-            drain.watch(),
-            settings.retry.is_some(),
-        );
-        fleet.on_change({
-            let (metrics, noted) = (metrics.clone(), status.on_change());
-            move |engine, condition| {
-                metrics.condition_changed(engine.label(), condition.label());
-                noted(engine, condition);
-            }
-        });
-        let observers = Observers::new(vec![
-            Box::new(metrics.clone()),
-            Box::new(status.clone()),
-            Box::new(AccessLog(settings.log_format.into())),
-        ]);
-        let router = Router::new(
-            settings,
-            Arc::clone(&fleet),
-            Arc::clone(&catalog),
-            metrics.clone(),
-            observers.clone(),
-        )?;
-        let proxy = pingora_proxy::http_proxy(&Arc::new(pingora_conf(settings)), router);
-        let edge = Arc::new(Edge::new(
-            proxy,
-            edge_options(settings),
-            on_refusal(observers),
-        ));
-        let upkeep = Upkeep::new(settings, &fleet, Arc::clone(&catalog));
-        let admin = Admin {
-            control: Control::new(settings, &fleet, &catalog),
-            fleet,
-            catalog,
-            metrics,
-            status,
-            streams: Streams::default(),
-            config: settings.to_yaml(),
-            draining: drain.watch(),
-        };
-        Ok(Self {
-            edge,
-            admin,
-            upkeep,
-        })
+impl std::fmt::Debug for Start {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Start")
+            .field("upgrade", &self.upgrade)
+            .finish_non_exhaustive()
     }
 }
 
@@ -135,22 +95,46 @@ impl Parts {
 ///
 /// # Errors
 /// The router could not start; nothing is listening then.
-pub fn run(settings: &Settings) -> Result<(), ServeError> {
-    let public = bind("host, port", &settings.public_address())?;
-    let admin = bind("admin_host, admin_port", &settings.admin_address())?;
+pub fn run(settings: &Settings, start: Start) -> Result<(), ServeError> {
+    let mut inherited = match &settings.upgrade_sock {
+        Some(socket) if start.upgrade => {
+            log::info!("waiting for listeners at {}", socket.display());
+            let received = Inherited::receive(socket);
+            Some(received.map_err(|error| handover_error(socket, error))?)
+        }
+        _ => None,
+    };
+    let mut listener = |name, key, address: &str| match inherited.as_mut() {
+        Some(inherited) => match inherited.take(name) {
+            Some(listener) => Ok(listener),
+            None => bind(key, address),
+        },
+        None => bind(key, address),
+    };
+    let public = listener(PUBLIC, "host, port", &settings.public_address())?;
+    let admin = listener(ADMIN, "admin_host, admin_port", &settings.admin_address())?;
     limits::raise_open_files();
-    let drain = Drain::default();
+    let (drain, admin_drain) = (Drain::default(), Drain::default());
+    let handover = match &settings.upgrade_sock {
+        Some(socket) => {
+            let handover = Handover::new(socket, &[(PUBLIC, &public), (ADMIN, &admin)]);
+            Some(handover.map_err(|error| handover_error(socket, error))?)
+        }
+        None => None,
+    };
     let parts = Parts::new(settings, &drain)?;
+    let exporting = parts.traces.map(Exporting::start).transpose()?;
     let shown = |listener: &TcpListener| {
         listener
             .local_addr()
             .map_or_else(|e| e.to_string(), |a| a.to_string())
     };
-    log::info!(
-        "vllm-pingora {} listening on {}, admin on {}, engines={} retries={}",
+    let welcome = format!(
+        "vllm-pingora {} listening on {}, admin on {}, discovery={} engines={} retries={}",
         env!("CARGO_PKG_VERSION"),
         shown(&public),
         shown(&admin),
+        settings.discovery.word(),
         settings.engines.len(),
         if settings.retry.is_some() {
             "on"
@@ -158,30 +142,39 @@ pub fn run(settings: &Settings) -> Result<(), ServeError> {
             "off"
         },
     );
+    let reloader = Reloader::new(start.load, settings.clone(), parts.live);
     let mut server = Server::new_with_opt_and_conf(None, pingora_conf(settings));
     server.bootstrap();
     let upkeep = server.add_service(parts.upkeep);
-    let public = server.add_service(Listener::new(
-        "public",
-        public,
-        parts.edge,
-        drain.clone(),
-        None,
-    ));
+    let public = Listener::new(PUBLIC, public, parts.edge, drain.clone(), None);
+    let public = server.add_service(public);
     // The first request finds names resolved and models asked for.
     public.add_dependency(&upkeep);
     server.add_service(Listener::new(
-        "admin",
+        ADMIN,
         admin,
         Arc::new(parts.admin),
-        Drain::default(),
+        admin_drain.clone(),
         Some(1),
     ));
+    let pace = Pace {
+        settle: settings.drain_settle,
+        grace: settings.grace_period,
+    };
+    let signals = Signals::new(drain, admin_drain, pace, handover, reloader, welcome);
     server.run(RunArgs {
-        shutdown_signal: Box::new(Signals::new(drain, settings.grace_period)),
+        shutdown_signal: Box::new(signals),
     });
+    // No request runs any more, so no span can come behind these.
+    if let Some(exporting) = exporting {
+        exporting.finish();
+    }
     log::info!("stopped");
     Ok(())
+}
+
+fn handover_error(socket: &Path, error: io::Error) -> ServeError {
+    ServeError::Handover(socket.display().to_string(), error)
 }
 
 fn bind(key: &'static str, address: &str) -> Result<TcpListener, ServeError> {
@@ -197,22 +190,6 @@ fn bind(key: &'static str, address: &str) -> Result<TcpListener, ServeError> {
         address: address.to_owned(),
         cause,
     })
-}
-
-/// How clients' connections are treated under these settings.
-fn edge_options(settings: &Settings) -> EdgeOptions {
-    EdgeOptions {
-        header_timeout: settings.header_timeout,
-        body_timeout: settings.body_timeout,
-        client_keepalive: settings.client_keepalive,
-        max_per_client: settings.max_connections_per_client,
-        h2c: settings.h2c,
-        hold_head: settings.retry.is_some(),
-        patience: Patience {
-            first_byte: settings.first_byte_timeout,
-            stream_idle: settings.stream_idle_timeout,
-        },
-    }
 }
 
 /// What Pingora is told: mostly to leave decisions to us.

@@ -20,6 +20,7 @@ mod testing;
 mod totals;
 mod work;
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -65,7 +66,7 @@ struct Inner {
     fleet: Arc<Fleet>,
     metrics: Metrics,
     draining: watch::Receiver<bool>,
-    retries_enabled: bool,
+    retries_enabled: AtomicBool,
     /// The last snapshot that was shared, and in which period.
     shared: Mutex<Option<(u32, Arc<Snapshot>)>>,
 }
@@ -83,9 +84,14 @@ impl Status {
             fleet,
             metrics,
             draining,
-            retries_enabled,
+            retries_enabled: AtomicBool::new(retries_enabled),
             shared: Mutex::default(),
         }))
+    }
+
+    /// Failures are hidden by asking again from now on, or not.
+    pub fn set_retries_enabled(&self, enabled: bool) {
+        self.0.retries_enabled.store(enabled, Ordering::Relaxed);
     }
 
     /// What takes note of the changes of engines' conditions. The fleet may keep it: it does not
@@ -108,7 +114,7 @@ impl Status {
             unix_ms: unix_ms(),
             uptime: self.0.fleet.now(),
             draining: *self.0.draining.borrow(),
-            retries_enabled: self.0.retries_enabled,
+            retries_enabled: self.0.retries_enabled.load(Ordering::Relaxed),
             requests_in_flight: self.0.metrics.in_flight(),
         };
         let mut history = lock(&self.0.history);
@@ -137,7 +143,8 @@ impl Status {
     }
 
     fn standings(&self) -> Vec<(Arc<str>, Standing)> {
-        let engines = self.0.fleet.engines().iter().enumerate();
+        let engines = self.0.fleet.engines();
+        let engines = engines.iter().enumerate();
         engines
             .map(|(place, engine)| {
                 let (condition, since) = engine.condition();

@@ -443,3 +443,111 @@ extra_routes:
     );
     assert_eq!(again.extra_routes.len(), 2);
 }
+
+// Traces, and the variables that other programs read, too.
+
+const ENDPOINT: (&str, &str) = ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://base:4318/otlp/");
+const TRACES_ENDPOINT: (&str, &str) = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "http://traces:1");
+const HTTP: (&str, &str) = ("OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf");
+
+fn endpoint(flags: Pairs<'_>, env: Pairs<'_>, file: &str) -> Option<String> {
+    let options = settings(flags, env, &format!("{ENGINE}{file}")).traces;
+    options.endpoint.map(|endpoint| endpoint.to_string())
+}
+
+#[test]
+fn the_collector_is_given_here_or_by_the_environment() {
+    let own = [("otel_endpoint", "collector:4317")];
+    for (flags, env, file, expected) in [
+        (&[][..], &[][..], "", None),
+        (
+            &own[..],
+            &[TRACES_ENDPOINT][..],
+            "",
+            Some("http://collector:4317"),
+        ),
+        (
+            &[],
+            &[TRACES_ENDPOINT],
+            "otel_endpoint: https://c",
+            Some("https://c:443"),
+        ),
+        (
+            &[],
+            &[ENDPOINT, TRACES_ENDPOINT],
+            "",
+            Some("http://traces:1"),
+        ),
+        (
+            &[],
+            &[ENDPOINT, HTTP],
+            "",
+            Some("http://base:4318/otlp/v1/traces"),
+        ),
+        (
+            &[],
+            &[TRACES_ENDPOINT],
+            "otel_protocol: http",
+            Some("http://traces:1/v1/traces"),
+        ),
+        (&[], &[("OTEL_EXPORTER_OTLP_ENDPOINT", "")], "", None),
+    ] {
+        let found = endpoint(flags, env, file);
+        assert_eq!(found.as_deref(), expected, "{flags:?} {env:?} {file}");
+    }
+    for off in [
+        ("OTEL_SDK_DISABLED", "true"),
+        ("OTEL_TRACES_EXPORTER", "none"),
+    ] {
+        assert_eq!(endpoint(&[], &[TRACES_ENDPOINT, off], ""), None);
+        let explicit = endpoint(&own, &[off], "");
+        assert_eq!(explicit.as_deref(), Some("http://collector:4317"));
+    }
+}
+
+#[test]
+fn what_else_is_said_of_traces_falls_back_to_the_environment() {
+    let env = [
+        TRACES_ENDPOINT,
+        HTTP,
+        ("OTEL_SERVICE_NAME", "edge"),
+        ("OTEL_EXPORTER_OTLP_TIMEOUT", "2500"),
+    ];
+    let traces = settings(&[], &env, ENGINE).traces;
+    assert_eq!(traces.protocol.word(), "http");
+    assert_eq!(traces.service_name, "edge");
+    assert_eq!(traces.timeout, Duration::from_millis(2500));
+    let file = format!(
+        "{ENGINE}otel_protocol: grpc\notel_service_name: mine\notel_sampling_ratio: 0.25\n"
+    );
+    let traces = settings(&[], &env, &file).traces;
+    assert_eq!(traces.protocol.word(), "grpc");
+    assert_eq!(traces.service_name, "mine");
+    assert_eq!(traces.ratio.share().to_string(), "0.25");
+    let traces = settings(&[], &[], ENGINE).traces;
+    assert_eq!(
+        (traces.protocol.word(), &*traces.service_name),
+        ("grpc", "vllm-pingora")
+    );
+    assert_eq!(traces.timeout, Duration::from_secs(10));
+}
+
+#[test]
+fn the_environment_is_judged_only_where_there_are_traces() {
+    let env = [
+        ("OTEL_EXPORTER_OTLP_PROTOCOL", "http/json"),
+        ("OTEL_EXPORTER_OTLP_TIMEOUT", "soon"),
+    ];
+    assert!(settings(&[], &env, ENGINE).traces.endpoint.is_none());
+    let env = [env[0], env[1], ("OTEL_EXPORTER_OTLP_ENDPOINT", "nowhere")];
+    let mut found = mistakes(&[], &env, ENGINE);
+    found.sort();
+    assert_eq!(
+        found,
+        [
+            "OTEL_EXPORTER_OTLP_ENDPOINT: nowhere: neither a scheme nor a port is given; give http://HOST:PORT",
+            "OTEL_EXPORTER_OTLP_PROTOCOL: http/json is not accepted; accepted: grpc, http/protobuf",
+            "OTEL_EXPORTER_OTLP_TIMEOUT: soon is not a whole number",
+        ]
+    );
+}

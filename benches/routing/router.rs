@@ -46,7 +46,7 @@ impl Router {
     }
 
     /// The engines, which know their requests in flight.
-    pub fn engines(&self) -> &[Arc<Engine>] {
+    pub fn engines(&self) -> Arc<[Arc<Engine>]> {
         self.fleet.engines()
     }
 

@@ -144,7 +144,8 @@ impl World {
                 self.after(SCRAPE, event);
             }
             Event::Sample => {
-                let up = self.seats.iter().zip(self.router.engines());
+                let engines = self.router.engines();
+                let up = self.seats.iter().zip(&*engines);
                 let loads = up.filter(|(seat, _)| seat.up);
                 let loads: Vec<_> = loads.map(|(_, engine)| engine.in_flight()).collect();
                 self.figures.sample(self.now, &loads);

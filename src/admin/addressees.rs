@@ -98,7 +98,7 @@ fn by_model(fleet: &Fleet, value: &str) -> Result<Vec<EngineId>, ApiError> {
     let name = percent_decode_str(value).decode_utf8_lossy();
     match fleet.find(&name) {
         Lookup::Pool(pool, _) => Ok(pool.engines().map(|engine| engine.id()).collect()),
-        Lookup::NoEngine => Err(ApiError::no_engine_available(&name)),
+        Lookup::NoEngine(..) => Err(ApiError::no_engine_available(&name)),
         Lookup::Unknown => Err(ApiError::model_not_found(&name)),
     }
 }

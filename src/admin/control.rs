@@ -7,7 +7,6 @@
 //! to one trainer and its engine; `/scale_elastic_ep` and `/fault_tolerance`, by which an engine
 //! and its own supervisor talk.
 
-use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,8 +21,7 @@ use tokio::time::timeout;
 use super::addressees::Addressees;
 use super::{Answer, JSON, comes_from_a_page};
 use crate::api_error::ApiError;
-use crate::config::{Secret, Settings};
-use crate::engines::{AskError, Asker, Catalog, Engine, EngineId, Fleet, Question};
+use crate::engines::{AskError, Asker, Catalog, Engine, EngineKey, Fleet, Question};
 
 /// How long one engine may take: to fall asleep, to wake up, or to fetch an adapter.
 pub const LIMIT: Duration = Duration::from_secs(120);
@@ -117,10 +115,7 @@ pub struct Control {
     fleet: Arc<Fleet>,
     catalog: Arc<Catalog>,
     asker: Asker,
-    /// The `Authorization` of the router itself.
-    authorization: Option<String>,
-    /// Engines whose models are not configured.
-    silent: HashSet<EngineId>,
+    key: Arc<EngineKey>,
 }
 
 /// A call as it is to reach every engine.
@@ -153,17 +148,13 @@ struct All<'a> {
 }
 
 impl Control {
-    /// The control of `fleet` under these settings.
-    pub fn new(settings: &Settings, fleet: &Arc<Fleet>, catalog: &Arc<Catalog>) -> Self {
-        let engines = fleet.engines().iter().zip(&settings.engines);
-        let silent = engines.filter(|(_, spec)| spec.models.is_empty());
-        let key = settings.engine_api_key.as_ref().map(Secret::expose);
+    /// The control of `fleet`; `key` is presented to engines, or else the caller's own.
+    pub fn new(fleet: &Arc<Fleet>, catalog: &Arc<Catalog>, key: &Arc<EngineKey>) -> Self {
         Self {
-            silent: silent.map(|(engine, _)| engine.id()).collect(),
             fleet: Arc::clone(fleet),
             catalog: Arc::clone(catalog),
             asker: Asker::new(LIMIT),
-            authorization: key.map(|key| format!("Bearer {key}")),
+            key: Arc::clone(key),
         }
     }
 
@@ -192,7 +183,7 @@ impl Control {
         let query = request.uri.query().unwrap_or_default();
         let Addressees { engines, query } = Addressees::read(&self.fleet, query)?;
         let field = |name: HeaderName| Some(request.headers.get(name)?.as_bytes().to_vec());
-        let own = || Some(self.authorization.as_ref()?.clone().into_bytes());
+        let own = || Some(self.key.authorization()?.as_bytes().to_vec());
         let told = Told {
             call,
             target: match query.as_str() {
@@ -249,7 +240,7 @@ impl Control {
     /// Asks those whose models are not configured what they serve now, so that the next request
     /// finds it.
     async fn learn(&self, engines: &[Arc<Engine>]) {
-        let silent = engines.iter().filter(|e| self.silent.contains(&e.id()));
+        let silent = engines.iter().filter(|engine| !engine.declares_models());
         let silent: Vec<_> = silent.cloned().collect();
         self.catalog.learn(&silent).await;
         self.catalog.forget().await;

@@ -29,9 +29,13 @@ impl Admin {
         Some(match path {
             "/live" => (200, JSON, br#"{"status":"live"}"#.to_vec()),
             "/ready" => self.ready().await,
-            "/metrics" => (200, EXPOSITION, self.metrics.expose(self.fleet.engines())),
+            "/metrics" => (200, EXPOSITION, self.metrics.expose(&self.fleet)),
             "/engines" => (200, JSON, self.engines()),
-            "/config" => (200, "application/yaml", self.config.clone().into_bytes()),
+            "/config" => (
+                200,
+                "application/yaml",
+                self.config.load().as_bytes().to_vec(),
+            ),
             "/status" => (200, JSON, self.status()),
             path => {
                 let (kind, content) = page::file(path)?;
@@ -64,7 +68,8 @@ impl Admin {
 
     fn engines(&self) -> Vec<u8> {
         let now = self.fleet.now();
-        let engines = self.fleet.engines().iter().map(|engine| {
+        let (present, leaving) = (self.fleet.engines(), self.fleet.leaving());
+        let engines = present.iter().chain(&leaving).map(|engine| {
             let (condition, since) = engine.condition();
             json!({
                 "engine": &**engine.label(),
@@ -74,8 +79,8 @@ impl Admin {
                 "addresses": engine.addresses(),
                 "requests_in_flight": engine.in_flight(),
                 "load": engine.load(),
-                "condition": condition.label(),
-                "reason": condition.reason(),
+                "condition": if engine.is_gone() { "leaving" } else { condition.label() },
+                "reason": if engine.is_gone() { "gone" } else { condition.reason() },
                 "for_seconds": now.saturating_sub(since).as_secs(),
             })
         });

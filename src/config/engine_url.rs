@@ -4,7 +4,7 @@
 //! equal: scheme and name in lower case, the port always known, no slash at the end.
 
 use std::fmt;
-use std::net::Ipv6Addr;
+use std::net::{Ipv6Addr, SocketAddr};
 use std::str::FromStr;
 
 use serde::{Serialize, Serializer};
@@ -113,7 +113,7 @@ impl FromStr for EngineUrl {
 }
 
 /// Host and port apart; brackets stay on the host.
-fn split_port(authority: &str) -> Option<(&str, Option<&str>)> {
+pub(super) fn split_port(authority: &str) -> Option<(&str, Option<&str>)> {
     if authority.starts_with('[') {
         let (host, after) = authority.split_at(authority.find(']')? + 1);
         return match after.strip_prefix(':') {
@@ -128,7 +128,7 @@ fn split_port(authority: &str) -> Option<(&str, Option<&str>)> {
     )
 }
 
-fn checked_host(host: &str) -> Option<String> {
+pub(super) fn checked_host(host: &str) -> Option<String> {
     if let Some(inner) = host.strip_prefix('[') {
         let address: Ipv6Addr = inner.strip_suffix(']')?.parse().ok()?;
         return Some(address.to_string());
@@ -136,12 +136,12 @@ fn checked_host(host: &str) -> Option<String> {
     host::is_name_or_v4(host).then(|| host.to_ascii_lowercase())
 }
 
-fn checked_port(port: &str) -> Option<u16> {
+pub(super) fn checked_port(port: &str) -> Option<u16> {
     let digits = port.bytes().all(|byte| byte.is_ascii_digit());
     port.parse().ok().filter(|port| digits && *port != 0)
 }
 
-fn checked_prefix(path: &str) -> Option<String> {
+pub(super) fn checked_prefix(path: &str) -> Option<String> {
     let path = path.strip_suffix('/').unwrap_or(path);
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~!$&'()*+,;=:".contains(&byte);
     let is_segment =
@@ -163,6 +163,25 @@ fn authority_of(host: &str, port: u16) -> String {
 }
 
 impl EngineUrl {
+    /// `http://ADDRESS`.
+    pub fn of(address: SocketAddr) -> Self {
+        let (host, port) = (address.ip().to_string(), address.port());
+        Self {
+            authority: authority_of(&host, port),
+            host,
+            port,
+            prefix: String::new(),
+        }
+    }
+
+    /// The same engine, known to be at this address.
+    pub fn at(&self, address: SocketAddr) -> Self {
+        Self {
+            prefix: self.prefix.clone(),
+            ..Self::of(address)
+        }
+    }
+
     /// The name or the IP address, an IPv6 address without brackets.
     pub fn host(&self) -> &str {
         &self.host

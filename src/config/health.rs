@@ -5,7 +5,7 @@ use super::keys::{
     HEALTH_CHECK_INTERVAL_MS, HEALTH_CHECK_PATH, HEALTH_CHECK_RISE, HEALTH_CHECK_TIMEOUT_MS,
     MOST_ENGINES_OUT, SLOW_START_MS,
 };
-use super::reader::{Number, Reader};
+use super::reader::Reader;
 use crate::engines::{HealthLimits, Probe};
 
 /// Reads when an engine is out.
@@ -17,7 +17,7 @@ pub(super) fn limits(reader: &mut Reader<'_>) -> HealthLimits {
         rise: small(reader.whole(&HEALTH_CHECK_RISE)),
         fall: small(reader.whole(&HEALTH_CHECK_FALL)),
         slow_start: reader.millis(&SLOW_START_MS),
-        most_out: share(reader),
+        most_out: reader.share(&MOST_ENGINES_OUT),
     };
     if limits.longest_pause < limits.first_pause {
         let place = reader.given(&EJECT_LONGEST_PAUSE_MS).place;
@@ -47,25 +47,6 @@ pub(super) fn probe(reader: &mut Reader<'_>) -> Option<Probe> {
         interval: interval?,
         timeout,
     })
-}
-
-/// A share from 0 to 1.
-fn share(reader: &mut Reader<'_>) -> f64 {
-    let given = reader.given(&MOST_ENGINES_OUT);
-    #[allow(clippy::cast_precision_loss)] // 0 or 1, or a mistake
-    let share = match given.raw.number() {
-        Some(Number::Whole(number)) => number as f64,
-        Some(Number::Fraction(number)) => number,
-        None => {
-            reader.not_a(&given, "a number");
-            return 1.0;
-        }
-    };
-    if !(0.0..=1.0).contains(&share) {
-        let what = format!("{share} is not accepted; it must be between 0 and 1");
-        reader.mistake(&given.place, what);
-    }
-    share
 }
 
 fn small(number: u64) -> u32 {

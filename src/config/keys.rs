@@ -60,6 +60,8 @@ pub enum Group {
     Listening,
     /// The engines and the names of their models.
     Engines,
+    /// Engines that are not listed, and how names are looked up.
+    Discovery,
     /// How an engine is chosen for a request.
     Routing,
     /// Which engines are out, and how that is found out.
@@ -72,6 +74,8 @@ pub enum Group {
     Keys,
     /// Logs and the end of the process.
     Running,
+    /// Spans of requests, and where they go.
+    Traces,
 }
 
 impl Group {
@@ -80,12 +84,14 @@ impl Group {
         match self {
             Self::Listening => "Listening",
             Self::Engines => "Engines",
+            Self::Discovery => "Discovery",
             Self::Routing => "Routing",
             Self::Health => "Health",
             Self::Retries => "Retries",
             Self::Limits => "Timeouts and limits",
             Self::Keys => "API keys",
             Self::Running => "Running",
+            Self::Traces => "Traces",
         }
     }
 }

@@ -8,6 +8,7 @@ use serde_yaml::{Mapping, Value};
 
 use super::keys::{self, Key};
 use super::settings::{EngineSpec, ExtraRoute, Settings};
+use crate::discovery::{Discovery, DnsName, Kubernetes, Port};
 use crate::retry::{Resend, RetryValues};
 
 impl Settings {
@@ -26,11 +27,12 @@ impl Settings {
         put(&mut out, &keys::ADMIN_PORT, self.admin_port);
         put(&mut out, &keys::THREADS, self.threads);
         put(&mut out, &keys::H2C, self.h2c);
-        put(&mut out, &keys::SERVICE_DISCOVERY, "static");
+        put(&mut out, &keys::SERVICE_DISCOVERY, self.discovery.word());
         put(&mut out, &keys::ENGINES, self.engines.iter().map(engine).collect::<Vec<_>>());
         put(&mut out, &keys::ALIASES, &self.aliases);
         put(&mut out, &keys::MODELS_REFRESH_MS, millis(self.models_refresh));
         put(&mut out, &keys::DEFAULT_MODEL, &self.default_model);
+        self.put_discovery(&mut out);
         put(&mut out, &keys::ROUTING_LOGIC, self.routing.kind.word());
         put(&mut out, &keys::SESSION_KEY, &self.session_key);
         put(&mut out, &keys::ENGINE_STATS_INTERVAL, self.engine_stats_interval.map_or(0, |time| time.as_secs()));
@@ -56,10 +58,46 @@ impl Settings {
         put(&mut out, &keys::API_KEYS, &self.api_keys);
         put(&mut out, &keys::API_KEY_FILE, ()); // its keys are among api_keys
         put(&mut out, &keys::ENGINE_API_KEY, &self.engine_api_key);
+        put(&mut out, &keys::DRAIN_SETTLE_MS, millis(self.drain_settle));
         put(&mut out, &keys::GRACE_PERIOD_MS, millis(self.grace_period));
+        put(&mut out, &keys::UPGRADE_SOCK, &self.upgrade_sock);
         put(&mut out, &keys::LOG_LEVEL, self.log_level.0.as_str().to_ascii_lowercase());
         put(&mut out, &keys::LOG_FORMAT, self.log_format.name());
+        put(&mut out, &keys::OTEL_ENDPOINT, &self.traces.endpoint);
+        put(&mut out, &keys::OTEL_PROTOCOL, self.traces.protocol.word());
+        put(&mut out, &keys::OTEL_SERVICE_NAME, &self.traces.service_name);
+        put(&mut out, &keys::OTEL_SAMPLING_RATIO, self.traces.ratio.share());
         out
+    }
+
+    /// The settings of other ways to find engines mean nothing; the defaults stand for them.
+    fn put_discovery(&self, out: &mut Mapping) {
+        let (mut names, mut file, mut service): (&[DnsName], _, _) = (&[], None, None);
+        match &self.discovery {
+            Discovery::Static => {}
+            Discovery::Dns(given) => names = given,
+            Discovery::File(path) => file = Some(path),
+            Discovery::Kubernetes(given) => service = Some(given),
+        }
+        put(out, &keys::DNS_NAMES, names);
+        put(out, &keys::DNS_SERVERS, &self.dns.servers);
+        put(out, &keys::DNS_LONGEST_TTL_MS, millis(self.dns.longest_ttl));
+        put(out, &keys::DISCOVERY_FILE, file);
+        let of_service =
+            |part: fn(&Kubernetes) -> &Option<String>| service.and_then(|s| part(s).as_ref());
+        put(out, &keys::K8S_NAMESPACE, of_service(|s| &s.namespace));
+        put(out, &keys::K8S_SERVICE_NAME, of_service(|s| &s.service));
+        put(out, &keys::K8S_LABEL_SELECTOR, of_service(|s| &s.selector));
+        let port = service.map_or(&Port::DEFAULT, |service| &service.port);
+        match port {
+            Port::Number(number) => put(out, &keys::K8S_PORT, number),
+            Port::Name(name) => put(out, &keys::K8S_PORT, name),
+        }
+        put(
+            out,
+            &keys::K8S_KUBECONFIG,
+            service.and_then(|s| s.kubeconfig.as_ref()),
+        );
     }
 
     fn put_health(&self, out: &mut Mapping) {
@@ -99,6 +137,12 @@ impl Settings {
         );
         put(out, &keys::SLOW_START_MS, millis(limits.slow_start));
         put(out, &keys::MOST_ENGINES_OUT, limits.most_out);
+        put(
+            out,
+            &keys::HOLD_TIMEOUT_MS,
+            millis(self.hold_timeout.unwrap_or_default()),
+        );
+        put(out, &keys::HOLD_QUEUE_SIZE, self.hold_queue_size);
     }
 
     /// While retries are off the other settings mean nothing; the defaults stand for them.

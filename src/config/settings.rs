@@ -2,14 +2,17 @@
 
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use super::engine_url::EngineUrl;
 use super::secret::Secret;
+use crate::discovery::{Discovery, DnsSettings};
 use crate::engines::{HealthLimits, Probe};
 use crate::request::route::ModelSource;
 use crate::retry::{Resend, RetryConfig};
 use crate::routing::Routing;
+use crate::traces;
 
 /// What the proxy runs by. Made by [`load`](super::load), which lets no mistake through.
 #[derive(Clone, Debug)]
@@ -26,7 +29,12 @@ pub struct Settings {
     pub threads: usize,
     /// HTTP/2 with prior knowledge on the public port.
     pub h2c: bool,
-    /// The engines: at least one, no two alike.
+    /// How engines are found.
+    pub discovery: Discovery,
+    /// How names are looked up.
+    pub dns: DnsSettings,
+    /// The engines where they are listed: at least one, no two alike. Empty where they are found in
+    /// another way.
     pub engines: Vec<EngineSpec>,
     /// From the name clients ask for to the model; no target is an alias itself.
     pub aliases: BTreeMap<String, String>,
@@ -50,6 +58,10 @@ pub struct Settings {
     pub health: HealthLimits,
     /// How engines are probed; `None` is not at all.
     pub probe: Option<Probe>,
+    /// How long a request waits for an engine of its model to come up; `None` is not at all.
+    pub hold_timeout: Option<Duration>,
+    /// Most requests that wait for one at once.
+    pub hold_queue_size: usize,
     /// The retry policy; `None` is off.
     pub retry: Option<RetryConfig>,
     /// Longest wait for a connection to an engine.
@@ -74,12 +86,18 @@ pub struct Settings {
     pub api_keys: Vec<Secret>,
     /// Key sent to engines.
     pub engine_api_key: Option<Secret>,
+    /// How long the public listener stays open after SIGTERM.
+    pub drain_settle: Duration,
+    /// Where listeners are handed over to a new process; `None` is nowhere.
+    pub upgrade_sock: Option<PathBuf>,
     /// How long running requests may take to finish after SIGTERM; zero cuts them.
     pub grace_period: Duration,
     /// Least severity that is logged.
     pub log_level: LogLevel,
     /// Form of a log line.
     pub log_format: LogFormat,
+    /// What is traced.
+    pub traces: traces::Options,
 }
 
 impl Settings {
@@ -94,7 +112,7 @@ impl Settings {
     }
 }
 
-fn address(host: &str, port: u16) -> String {
+pub(super) fn address(host: &str, port: u16) -> String {
     if host.contains(':') {
         format!("[{host}]:{port}")
     } else {

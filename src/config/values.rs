@@ -51,6 +51,26 @@ impl Reader<'_> {
         Some(self.millis(key)).filter(|time| !time.is_zero())
     }
 
+    /// A share from 0 to 1; 1 after a mistake.
+    pub(super) fn share(&mut self, key: &Key) -> f64 {
+        let given = self.given(key);
+        #[allow(clippy::cast_precision_loss)] // 0 or 1, or a mistake
+        let share = match given.raw.number() {
+            Some(Number::Whole(number)) => number as f64,
+            Some(Number::Fraction(number)) => number,
+            None => {
+                self.not_a(&given, "a number");
+                return 1.0;
+            }
+        };
+        if (0.0..=1.0).contains(&share) {
+            return share;
+        }
+        let what = format!("{share} is not accepted; it must be between 0 and 1");
+        self.mistake(&given.place, what);
+        1.0
+    }
+
     /// `true` or `false`; `false` after a mistake.
     pub(super) fn switch(&mut self, key: &Key) -> bool {
         let given = self.given(key);
@@ -107,5 +127,13 @@ impl Reader<'_> {
             None => self.not_a(&given, "text (put it in quotes)"),
         }
         None
+    }
+
+    /// Text, or nothing where it is empty.
+    pub(super) fn text_or_empty(&mut self, key: &Key) -> Option<(Place, String)> {
+        if self.given(key).raw.text() == Some("") {
+            return None;
+        }
+        self.text(key)
     }
 }

@@ -6,9 +6,10 @@ use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use async_trait::async_trait;
 use bytes::BytesMut;
-use pingora_core::apps::{HttpServerApp as _, HttpServerOptions, ServerApp};
+use pingora_core::apps::{HttpServerApp as _, ServerApp};
 use pingora_core::protocols::Stream;
 use pingora_core::protocols::http::ServerSession;
 use pingora_core::protocols::l4::stream::Stream as L4Stream;
@@ -66,10 +67,11 @@ pub type OnRefusal = Box<dyn Fn(&ApiError, Option<SocketAddr>) + Send + Sync>;
 /// The application behind a public listener: reads requests and hands them to Pingora's proxy.
 pub struct Edge<P> {
     proxy: Arc<HttpProxy<P>>,
-    quota: Option<Arc<Quota>>,
-    options: EdgeOptions,
+    quota: Arc<Quota>,
+    options: ArcSwap<EdgeOptions>,
+    /// Whether clients are to go elsewhere for their next request.
+    closing: ShutdownWatch,
     on_refusal: OnRefusal,
-    pub(super) h2_options: HttpServerOptions,
 }
 
 impl<P> std::fmt::Debug for Edge<P> {
@@ -85,18 +87,25 @@ where
     P: ProxyHttp + Send + Sync + 'static,
     P::CTX: Send + Sync,
 {
-    /// Serves requests through `proxy`.
-    pub fn new(proxy: HttpProxy<P>, options: EdgeOptions, on_refusal: OnRefusal) -> Self {
-        let mut h2_options = HttpServerOptions::default();
-        h2_options.h2c = true;
-        h2_options.h2_idle_timeout = Some(options.client_keepalive);
+    /// Serves requests through `proxy`. Once `closing` is true, answers close their connection.
+    pub fn new(
+        proxy: HttpProxy<P>,
+        options: EdgeOptions,
+        closing: ShutdownWatch,
+        on_refusal: OnRefusal,
+    ) -> Self {
         Self {
             proxy: Arc::new(proxy),
-            quota: options.max_per_client.map(Quota::new),
-            options,
+            quota: Arc::default(),
+            options: ArcSwap::from_pointee(options),
+            closing,
             on_refusal,
-            h2_options,
         }
+    }
+
+    /// Treats clients like this from their next request on.
+    pub fn set_options(&self, options: EdgeOptions) {
+        self.options.store(Arc::new(options));
     }
 
     /// Serves one request whose head has been read, and returns its session, and whether the
@@ -109,15 +118,16 @@ where
     ) -> Option<(ServerSession, bool)> {
         // Timed by the wrapper, on HTTP/2 too.
         session.set_read_timeout(None);
+        let options = self.options.load_full();
         let exchange = Arc::new(Exchange::new(
             client.address,
             client.socket,
             client.gate.clone(),
-            self.options.body_timeout,
-            self.options.patience,
-            self.options.hold_head,
+            options.body_timeout,
+            options.patience,
+            options.hold_head,
         ));
-        let wrapped = ClientSession::new(session, Arc::clone(&exchange), shutdown.clone());
+        let wrapped = ClientSession::new(session, Arc::clone(&exchange), self.closing.clone());
         let wrapped = ServerSession::new_custom(Box::new(wrapped));
         Arc::clone(&exchange)
             .scope(self.proxy.process_new_http(wrapped, shutdown))
@@ -199,7 +209,8 @@ where
         stream: &mut Stream,
         early: &mut BytesMut,
     ) -> Result<Option<Head>, ApiError> {
-        match timeout(self.options.header_timeout, head::read(stream, early)).await {
+        let limit = self.options.load().header_timeout;
+        match timeout(limit, head::read(stream, early)).await {
             Ok(head) => head,
             Err(_) => Err(ApiError::request_timeout(
                 "the request head did not arrive in time",
@@ -216,7 +227,8 @@ where
                 }
             }
         };
-        let _ = timeout(self.options.header_timeout, preface).await;
+        let limit = self.options.load().header_timeout;
+        let _ = timeout(limit, preface).await;
         early.starts_with(H2_PREFACE)
     }
 
@@ -228,9 +240,10 @@ where
         shutdown: &ShutdownWatch,
     ) -> bool {
         let mut shutdown = shutdown.clone();
+        let limit = self.options.load().client_keepalive;
         tokio::select! {
             biased;
-            read = timeout(self.options.client_keepalive, stream.read_buf(early)) => {
+            read = timeout(limit, stream.read_buf(early)) => {
                 matches!(read, Ok(Ok(n)) if n > 0)
             }
             _ = shutdown.wait_for(|down| *down) => false,
@@ -272,10 +285,13 @@ where
     ) -> Option<Stream> {
         let address = client_address(&stream);
         let socket = stream.id();
-        let _counted = match self.quota.as_ref().zip(address) {
-            Some((quota, address)) => {
-                let Some(counted) = quota.enter(address.ip()) else {
-                    let refusal = ApiError::too_many_connections(quota.limit());
+        let options = self.options.load_full();
+        let _counted = match address {
+            Some(address) => {
+                let limit = options.max_per_client;
+                let Some(counted) = self.quota.enter(address.ip(), limit) else {
+                    let limit = limit.map_or(0, NonZeroUsize::get);
+                    let refusal = ApiError::too_many_connections(limit);
                     self.refuse(stream, &refusal, Some(address)).await;
                     return None;
                 };
@@ -287,7 +303,7 @@ where
         if !self.await_request(&mut stream, &mut early, shutdown).await {
             return None;
         }
-        if self.options.h2c && self.is_h2(&mut stream, &mut early).await {
+        if options.h2c && self.is_h2(&mut stream, &mut early).await {
             // Pingora reads the preface itself.
             let mut stream = stream.into_any().downcast::<L4Stream>().ok()?;
             stream.rewind(&early);
@@ -296,7 +312,8 @@ where
                 socket: None,
                 gate: None,
             };
-            let h2 = Arc::new(H2(Arc::clone(self), client));
+            let h2 = H2::new(Arc::clone(self), client, options.client_keepalive);
+            let h2 = Arc::new(h2);
             return h2.process_new(stream, shutdown).await;
         }
         let client = Client {

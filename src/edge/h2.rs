@@ -17,7 +17,25 @@ use super::connection::{Client, Edge};
 const RESET_DELAY: Duration = Duration::from_millis(250);
 
 /// The HTTP/2 side of an [`Edge`]: Pingora accepts the streams, each is served as a request.
-pub(super) struct H2<P>(pub(super) Arc<Edge<P>>, pub(super) Client);
+pub(super) struct H2<P> {
+    edge: Arc<Edge<P>>,
+    client: Client,
+    options: HttpServerOptions,
+}
+
+impl<P> H2<P> {
+    /// A connection of `client` that may be without a stream for this long.
+    pub(super) fn new(edge: Arc<Edge<P>>, client: Client, keepalive: Duration) -> Self {
+        let mut options = HttpServerOptions::default();
+        options.h2c = true;
+        options.h2_idle_timeout = Some(keepalive);
+        Self {
+            edge,
+            client,
+            options,
+        }
+    }
+}
 
 #[async_trait]
 impl<P> HttpServerApp for H2<P>
@@ -30,7 +48,7 @@ where
         session: ServerSession,
         shutdown: &ShutdownWatch,
     ) -> Option<ReusedHttpStream> {
-        if let Some((mut session, false)) = self.0.serve(session, &self.1, shutdown).await {
+        if let Some((mut session, false)) = self.edge.serve(session, &self.client, shutdown).await {
             tokio::time::sleep(RESET_DELAY).await;
             session.shutdown().await;
         }
@@ -38,6 +56,6 @@ where
     }
 
     fn server_options(&self) -> Option<&HttpServerOptions> {
-        Some(&self.0.h2_options)
+        Some(&self.options)
     }
 }

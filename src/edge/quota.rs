@@ -6,31 +6,24 @@ use std::num::NonZeroUsize;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Counts the open connections of each address.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Quota {
-    limit: NonZeroUsize,
     open: Mutex<HashMap<IpAddr, usize>>,
 }
 
 impl Quota {
-    pub(super) fn new(limit: NonZeroUsize) -> Arc<Self> {
-        Arc::new(Self {
-            limit,
-            open: Mutex::default(),
-        })
-    }
-
-    pub(super) fn limit(&self) -> usize {
-        self.limit.get()
-    }
-
-    /// Counts a connection until the guard is dropped; `None` where it is one too many.
-    pub(super) fn enter(self: &Arc<Self>, address: IpAddr) -> Option<Counted> {
+    /// Counts a connection until the guard is dropped; `None` where it is one more than `limit`.
+    /// Without a limit all count, too, since there may be one later.
+    pub(super) fn enter(
+        self: &Arc<Self>,
+        address: IpAddr,
+        limit: Option<NonZeroUsize>,
+    ) -> Option<Counted> {
         // An IPv4 client is the same one on a listener for both families.
         let address = address.to_canonical();
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         let count = open.entry(address).or_default();
-        if *count >= self.limit.get() {
+        if limit.is_some_and(|limit| *count >= limit.get()) {
             return None;
         }
         *count += 1;
@@ -70,14 +63,19 @@ mod tests {
 
     #[test]
     fn each_address_has_its_own_count_and_gets_it_back() {
-        let quota = Quota::new(NonZeroUsize::new(2).unwrap());
+        let quota = Arc::new(Quota::default());
+        let limit = NonZeroUsize::new(2);
         let (a, b) = ("10.0.0.1".parse().unwrap(), "10.0.0.2".parse().unwrap());
-        let held: Vec<_> = (0..2).map(|_| quota.enter(a).unwrap()).collect();
-        assert!(quota.enter(a).is_none());
-        assert!(quota.enter("::ffff:10.0.0.1".parse().unwrap()).is_none());
-        assert!(quota.enter(b).is_some());
+        let held: Vec<_> = (0..2).map(|_| quota.enter(a, limit).unwrap()).collect();
+        assert!(quota.enter(a, limit).is_none());
+        assert!(
+            quota
+                .enter("::ffff:10.0.0.1".parse().unwrap(), limit)
+                .is_none()
+        );
+        assert!(quota.enter(b, limit).is_some());
         drop(held);
-        assert!(quota.enter(a).is_some());
+        assert!(quota.enter(a, limit).is_some());
         assert!(
             quota.open.lock().unwrap().is_empty(),
             "addresses without connections are forgotten"

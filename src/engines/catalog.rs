@@ -11,7 +11,7 @@ use serde_json::value::RawValue;
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
-use super::{AskError, Asker, Engine, EngineId, Fleet, Pool};
+use super::{AskError, Asker, Engine, EngineId, EngineKey, Fleet, Pool};
 
 /// How long an answer is good for: a burst of clients asking for the models, or of probes, costs
 /// the engines one question each.
@@ -55,19 +55,18 @@ enum Unlisted {
 pub struct Catalog {
     fleet: Arc<Fleet>,
     asker: Asker,
-    /// The `Authorization` of the router itself.
-    authorization: Option<String>,
+    key: Arc<EngineKey>,
     listing: Mutex<Option<(Instant, Arc<Vec<ModelEntry>>)>>,
     up: Mutex<Option<(Instant, usize)>>,
 }
 
 impl Catalog {
-    /// A catalog of `fleet`; `engine_key` is presented to engines that ask for a key.
-    pub fn new(fleet: Arc<Fleet>, engine_key: Option<&str>, limit: Duration) -> Self {
+    /// A catalog of `fleet`; `key` is presented to engines that ask for one.
+    pub fn new(fleet: Arc<Fleet>, key: Arc<EngineKey>, limit: Duration) -> Self {
         Self {
             fleet,
             asker: Asker::new(limit),
-            authorization: engine_key.map(|key| format!("Bearer {key}")),
+            key,
             listing: Mutex::default(),
             up: Mutex::default(),
         }
@@ -77,7 +76,7 @@ impl Catalog {
     /// the aliases of those. `client` is the client's own `Authorization`, for engines that ask
     /// for a key where the router has none; such an answer is for that client alone.
     pub async fn models(&self, client: Option<&[u8]>) -> Arc<Vec<ModelEntry>> {
-        if self.authorization.is_none() && client.is_some() {
+        if self.key.authorization().is_none() && client.is_some() {
             return Arc::new(self.ask_all(client).await);
         }
         let mut listing = self.listing.lock().await;
@@ -99,8 +98,10 @@ impl Catalog {
         {
             return count;
         }
+        let own = self.key.authorization();
+        let own = own.as_deref().map(String::as_bytes);
         let healthy = async |engine: &Arc<Engine>| {
-            let answer = self.asker.get(engine, "/health", self.own()).await;
+            let answer = self.asker.get(engine, "/health", own).await;
             matches!(answer, Ok((..500, _)))
         };
         let count = join_all(self.fleet.engines().iter().map(healthy))
@@ -126,7 +127,8 @@ impl Catalog {
             return None;
         }
         let path = format!("/v1/responses/{id}");
-        let authorization = self.own().or(client);
+        let own = self.key.authorization();
+        let authorization = own.as_deref().map(String::as_bytes).or(client);
         let mut answers: FuturesUnordered<_> = pool
             .engines()
             .map(async |engine| {
@@ -198,11 +200,8 @@ impl Catalog {
             );
         }
         let live = |target: &String| seen.contains(target);
-        let aliases = self
-            .fleet
-            .aliases()
-            .iter()
-            .filter(|(_, target)| live(target));
+        let aliases = self.fleet.aliases();
+        let aliases = aliases.iter().filter(|(_, target)| live(target));
         models.extend(
             aliases.filter_map(|(alias, target)| described(alias, "vllm-pingora", Some(target))),
         );
@@ -214,7 +213,8 @@ impl Catalog {
         engine: &Engine,
         client: Option<&[u8]>,
     ) -> Result<Vec<ModelEntry>, Unlisted> {
-        let authorization = self.own().or(client);
+        let own = self.key.authorization();
+        let authorization = own.as_deref().map(String::as_bytes).or(client);
         let answer = self.asker.get(engine, "/v1/models", authorization).await;
         let (status, body) = answer?;
         if matches!(status, 401 | 403) {
@@ -230,10 +230,6 @@ impl Catalog {
             Some(ModelEntry { id, json })
         };
         Ok(list.data.into_iter().filter_map(entry).collect())
-    }
-
-    fn own(&self) -> Option<&[u8]> {
-        self.authorization.as_deref().map(str::as_bytes)
     }
 }
 

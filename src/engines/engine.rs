@@ -1,16 +1,17 @@
 //! One engine.
 
 use std::net::{IpAddr, SocketAddr};
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use arc_swap::ArcSwap;
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::gauges::Gauges;
 use super::health::{Condition, Fitness, Health, HealthLimits};
+use super::state::State;
 use crate::config::{EngineSpec, EngineUrl};
+use crate::discovery::{Families, Located, Question};
 use crate::retry::Failure;
 use crate::routing::Load;
 
@@ -33,61 +34,46 @@ impl EngineId {
     }
 }
 
-/// One vLLM server.
+/// One vLLM server: what the configuration says of it, and what has become known of it since.
+///
+/// The second outlives a change of the first: see [`respecified`](Self::respecified).
 #[derive(Debug)]
 pub struct Engine {
     id: EngineId,
     url: EngineUrl,
     label: Arc<str>,
     name: Box<str>,
+    /// The configuration gave the name.
+    is_named: bool,
     weight: u32,
-    addresses: ArcSwap<Vec<SocketAddr>>,
-    /// Place of the address that was connected to last.
-    preferred: AtomicUsize,
-    in_flight: Arc<AtomicUsize>,
-    reported: Reported,
-    incarnation: AtomicU32,
+    /// The configuration says what it serves.
+    declares_models: bool,
     limits: HealthLimits,
-    health: Mutex<Health>,
-    /// Nothing at all speaks against it, as of nearly all engines nearly all the time: then nobody
-    /// need look at its health.
-    is_plain: AtomicBool,
-    /// It has answered a request since it was last probed.
-    is_busy: AtomicBool,
-}
-
-/// The load an engine has told of beyond our own, in bits of `f32`: both, since a logic reads
-/// them together.
-#[derive(Debug, Default)]
-struct Reported(AtomicU64);
-
-impl Reported {
-    #[allow(clippy::cast_possible_truncation)] // gauges of a few digits
-    fn set(&self, foreign_and_waiting: f64, kv_cache: f64) {
-        let bits = |value: f64| u64::from((value as f32).to_bits());
-        self.0.store(
-            bits(foreign_and_waiting) << 32 | bits(kv_cache),
-            Ordering::Relaxed,
-        );
-    }
-
-    fn get(&self) -> (f64, f64) {
-        #[allow(clippy::cast_possible_truncation)] // the halves
-        let value = |bits: u64| f64::from(f32::from_bits(bits as u32));
-        let both = self.0.load(Ordering::Relaxed);
-        (value(both >> 32), value(both & 0xFFFF_FFFF))
-    }
+    state: Arc<State>,
 }
 
 impl Engine {
-    /// An engine. One whose host is a name has no address until [`resolve`](Self::resolve).
+    /// An engine. One whose host is a name has no address until it has [`moved`](Self::moved) there.
     pub fn new(id: EngineId, spec: &EngineSpec, limits: &HealthLimits) -> Self {
+        let literal = spec.url.host().parse::<IpAddr>().ok();
+        let addresses = literal.map(|ip| SocketAddr::new(ip, spec.url.port()));
+        let state = State::new(addresses.into_iter().collect());
+        Self::with_state(id, spec, limits, Arc::new(state))
+    }
+
+    /// The same engine, under a changed configuration.
+    pub(super) fn respecified(&self, spec: &EngineSpec, limits: &HealthLimits) -> Self {
+        self.state.is_plain.store(false, Ordering::Relaxed);
+        Self::with_state(self.id, spec, limits, Arc::clone(&self.state))
+    }
+
+    fn with_state(
+        id: EngineId,
+        spec: &EngineSpec,
+        limits: &HealthLimits,
+        state: Arc<State>,
+    ) -> Self {
         let url = spec.url.clone();
-        let literal = url.host().parse::<IpAddr>().ok();
-        let addresses = literal
-            .map(|ip| SocketAddr::new(ip, url.port()))
-            .into_iter()
-            .collect();
         Self {
             id,
             label: url.to_string().into(),
@@ -95,17 +81,12 @@ impl Engine {
                 .id
                 .as_deref()
                 .map_or_else(|| short_name(&url), Into::into),
+            is_named: spec.id.is_some(),
             weight: spec.weight,
+            declares_models: !spec.models.is_empty(),
             url,
-            addresses: ArcSwap::from_pointee(addresses),
-            preferred: AtomicUsize::new(0),
-            in_flight: Arc::default(),
-            reported: Reported::default(),
-            incarnation: AtomicU32::new(0),
             limits: *limits,
-            health: Mutex::default(),
-            is_plain: AtomicBool::new(true),
-            is_busy: AtomicBool::new(false),
+            state,
         }
     }
 
@@ -130,6 +111,28 @@ impl Engine {
         self.weight
     }
 
+    /// Whether the configuration says what it serves; else it is asked.
+    pub fn declares_models(&self) -> bool {
+        self.declares_models
+    }
+
+    /// Whether the configuration means this engine: the one at its place, unless both have names
+    /// and they differ, as those of two pods that had one address after each other.
+    pub(super) fn is(&self, spec: &EngineSpec) -> bool {
+        let name = spec.id.as_deref().filter(|_| self.is_named);
+        self.url == spec.url && name.is_none_or(|name| *self.name == *name)
+    }
+
+    /// It does not belong to the fleet any more: no attempt begins on it.
+    pub fn is_gone(&self) -> bool {
+        self.state.gone.load(Ordering::Relaxed)
+    }
+
+    /// It leaves the fleet.
+    pub(super) fn leave(&self) {
+        self.state.gone.store(true, Ordering::Relaxed);
+    }
+
     /// Its name in logs and metrics: the URL.
     pub fn label(&self) -> &Arc<str> {
         &self.label
@@ -140,38 +143,46 @@ impl Engine {
         self.url.host().parse::<IpAddr>().is_err()
     }
 
-    /// Looks its name up, and keeps the addresses known so far where that fails.
-    ///
-    /// # Errors
-    /// The lookup failed, or found nothing.
-    pub async fn resolve(&self) -> std::io::Result<()> {
-        if !self.has_name() {
-            return Ok(());
-        }
-        let found = tokio::net::lookup_host((self.url.host(), self.url.port())).await?;
-        let found: Vec<SocketAddr> = found.collect();
-        if found.is_empty() {
-            return Err(std::io::Error::other("the name has no address"));
-        }
-        if **self.addresses.load() != found {
+    /// What to ask the DNS for its addresses; `None` where they are known.
+    pub fn question(&self) -> Option<Question> {
+        self.has_name().then(|| Question::Addresses {
+            host: self.url.host().to_owned(),
+            port: self.url.port(),
+            families: Families::Both,
+        })
+    }
+
+    /// Takes note of where its name leads to now.
+    pub fn moved(&self, found: &[Located]) {
+        let mut found: Vec<_> = found.iter().map(|place| place.address).collect();
+        // IPv4 first, and in one order however they come.
+        found.sort_unstable();
+        if **self.state.addresses.load() != found {
             log::info!("engine={} resolved to {found:?}", self.label);
-            self.preferred.store(0, Ordering::Relaxed);
-            self.addresses.store(Arc::new(found));
+            self.state.preferred.store(0, Ordering::Relaxed);
+            self.state.addresses.store(Arc::new(found));
+            self.state.moves.fetch_add(1, Ordering::Relaxed);
         }
-        Ok(())
+    }
+
+    /// What its pooled connections are kept under: no other engine has it, nor this one before its
+    /// addresses changed, as somebody else may be there by now.
+    pub fn pool_key(&self) -> u64 {
+        let moves = self.state.moves.load(Ordering::Relaxed);
+        u64::from(moves) << 32 | self.id.number()
     }
 
     /// The address that worked last, or the first one known.
     pub fn address(&self) -> Option<SocketAddr> {
-        let addresses = self.addresses.load();
-        let preferred = addresses.get(self.preferred.load(Ordering::Relaxed));
+        let addresses = self.state.addresses.load();
+        let preferred = addresses.get(self.state.preferred.load(Ordering::Relaxed));
         preferred.or(addresses.first()).copied()
     }
 
     /// The addresses in the order to try them: the one that worked last comes first.
     pub fn addresses_to_try(&self) -> Vec<SocketAddr> {
         let mut addresses = self.addresses();
-        let preferred = self.preferred.load(Ordering::Relaxed);
+        let preferred = self.state.preferred.load(Ordering::Relaxed);
         if let Some(before) = addresses.get_mut(..=preferred) {
             before.rotate_right(1);
         }
@@ -180,25 +191,25 @@ impl Engine {
 
     /// The addresses known now.
     pub fn addresses(&self) -> Vec<SocketAddr> {
-        self.addresses.load().to_vec()
+        self.state.addresses.load().to_vec()
     }
 
     /// Remembers that `address` accepted a connection.
     pub fn connected(&self, address: SocketAddr) {
-        let addresses = self.addresses.load();
+        let addresses = self.state.addresses.load();
         if let Some(place) = addresses.iter().position(|known| *known == address) {
-            self.preferred.store(place, Ordering::Relaxed);
+            self.state.preferred.store(place, Ordering::Relaxed);
         }
     }
 
     /// Attempts that run on it now.
     pub fn in_flight(&self) -> usize {
-        self.in_flight.load(Ordering::Relaxed)
+        self.state.in_flight.load(Ordering::Relaxed)
     }
 
     /// How busy it is, per unit of its weight; 0 is idle.
     pub fn load(&self) -> f64 {
-        let (others, kv_cache) = self.reported.get();
+        let (others, kv_cache) = self.state.reported.get();
         let load = Load {
             in_flight: self.in_flight(),
             // Foreign and waiting requests weigh the same, so one number stands for both.
@@ -213,23 +224,25 @@ impl Engine {
     /// to go by.
     pub fn report(&self, gauges: Option<&Gauges>) {
         let Some(gauges) = gauges else {
-            return self.reported.set(0.0, 0.0);
+            return self.state.reported.set(0.0, 0.0);
         };
         #[allow(clippy::cast_precision_loss)] // no engine has 2^52 requests
         let own = self.in_flight() as f64;
         let foreign = (gauges.running + gauges.waiting - own).max(0.0);
-        self.reported.set(foreign + gauges.waiting, gauges.kv_cache);
+        self.state
+            .reported
+            .set(foreign + gauges.waiting, gauges.kv_cache);
     }
 
     /// What it is fit for at `now`, the time since the process started.
     pub fn fitness(&self, now: Duration) -> Fitness {
-        if self.is_plain.load(Ordering::Relaxed) {
+        if self.state.is_plain.load(Ordering::Relaxed) {
             return Fitness::Fit;
         }
         let health = self.lock_health();
         let fitness = health.fitness(&self.limits, now);
         if fitness == Fitness::Fit && health.is_settled() {
-            self.is_plain.store(true, Ordering::Relaxed);
+            self.state.is_plain.store(true, Ordering::Relaxed);
         }
         fitness
     }
@@ -237,6 +250,11 @@ impl Engine {
     /// Its condition, and since when in the time of the process.
     pub fn condition(&self) -> (Condition, Duration) {
         self.lock_health().condition()
+    }
+
+    /// When it may be tried, in the time of the process, where it is out until then.
+    pub(super) fn next_trial(&self) -> Option<Duration> {
+        self.lock_health().next_trial()
     }
 
     /// A request is sent to it to see whether it is back.
@@ -251,10 +269,10 @@ impl Engine {
 
     /// It answered a request with this status. Its new condition, if that changed.
     pub(super) fn answered(&self, status: u16, now: Duration, draw: f64) -> Option<Condition> {
-        if !self.is_busy.load(Ordering::Relaxed) {
-            self.is_busy.store(true, Ordering::Relaxed);
+        if !self.state.is_busy.load(Ordering::Relaxed) {
+            self.state.is_busy.store(true, Ordering::Relaxed);
         }
-        if status != 500 && self.is_plain.load(Ordering::Relaxed) {
+        if status != 500 && self.state.is_plain.load(Ordering::Relaxed) {
             return None;
         }
         self.change(|health, limits| health.answered(limits, status, now, draw))
@@ -262,34 +280,37 @@ impl Engine {
 
     /// It was probed. Its new condition, if that changed.
     pub(super) fn probed(&self, passed: bool, now: Duration) -> Option<Condition> {
-        let busy = self.is_busy.swap(false, Ordering::Relaxed);
+        let busy = self.state.is_busy.swap(false, Ordering::Relaxed);
         self.change(|health, limits| health.probed(limits, passed, busy, now))
     }
 
     fn change(&self, event: impl FnOnce(&mut Health, &HealthLimits) -> bool) -> Option<Condition> {
         let mut health = self.lock_health();
-        self.is_plain.store(false, Ordering::Relaxed);
+        self.state.is_plain.store(false, Ordering::Relaxed);
         event(&mut health, &self.limits).then(|| health.condition().0)
     }
 
     fn lock_health(&self) -> MutexGuard<'_, Health> {
-        self.health.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state
+            .health
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Changes when the engine was started anew, and so lost what it had cached.
     pub fn incarnation(&self) -> u32 {
-        self.incarnation.load(Ordering::Relaxed)
+        self.state.incarnation.load(Ordering::Relaxed)
     }
 
     /// Takes note that it is another process now, or none.
     pub fn restarted(&self) {
-        self.incarnation.fetch_add(1, Ordering::Relaxed);
+        self.state.incarnation.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Counts an attempt until the guard is dropped.
     pub fn enter(&self) -> InFlight {
-        self.in_flight.fetch_add(1, Ordering::Relaxed);
-        InFlight(Arc::clone(&self.in_flight))
+        self.state.in_flight.fetch_add(1, Ordering::Relaxed);
+        InFlight(Arc::clone(&self.state.in_flight))
     }
 }
 
@@ -330,6 +351,35 @@ mod tests {
         assert!(!v6.has_name());
     }
 
+    fn places(addresses: &[SocketAddr]) -> Vec<Located> {
+        let place = |address: &SocketAddr| Located {
+            address: *address,
+            weight: 1,
+        };
+        addresses.iter().map(place).collect()
+    }
+
+    #[test]
+    fn a_name_is_asked_for_and_an_address_is_not() {
+        assert_eq!(engine("http://127.0.0.1:9001").question(), None);
+        let question = engine("http://somewhere:9001").question().unwrap();
+        assert_eq!(question.name(), "somewhere");
+    }
+
+    #[test]
+    fn connections_are_kept_under_another_key_once_the_addresses_have_changed() {
+        let engine = engine("http://somewhere:1");
+        let [one, other] = ["10.0.0.1:1", "10.0.0.2:1"].map(|a| a.parse().unwrap());
+        engine.moved(&places(&[one, other]));
+        let key = engine.pool_key();
+        engine.connected(other);
+        engine.moved(&places(&[other, one]));
+        assert_eq!((engine.pool_key(), engine.address()), (key, Some(other)));
+        engine.moved(&places(&[one]));
+        assert_ne!(engine.pool_key(), key);
+        assert_eq!(engine.address(), Some(one));
+    }
+
     #[test]
     fn the_address_that_worked_last_is_tried_first_and_the_others_once_each() {
         let engine = engine("http://somewhere:1");
@@ -337,7 +387,7 @@ mod tests {
         let all: Vec<SocketAddr> = ["10.0.0.1:1", "10.0.0.2:1", "10.0.0.3:1"]
             .map(|a| a.parse().unwrap())
             .to_vec();
-        engine.addresses.store(Arc::new(all.clone()));
+        engine.moved(&places(&all));
         for first in &all {
             engine.connected(*first);
             let mut sorted = engine.addresses_to_try();

@@ -1,15 +1,18 @@
-//! All engines, and which of them serve which model.
+//! All engines, which come and go, and which of them serve which model.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use rand::RngExt as _;
+use tokio::sync::watch;
 use tokio::time::Instant;
 
+use super::roster::{Lookup, Roster};
 use super::{Condition, Engine, EngineId, HealthLimits, Pool};
 use crate::config::EngineSpec;
+use crate::discovery::Found;
 use crate::retry::Failure;
 use crate::routing::{Logics, Routing};
 
@@ -22,32 +25,30 @@ pub struct Policy {
     pub health: HealthLimits,
 }
 
-/// What a model name leads to.
-#[derive(Debug)]
-pub enum Lookup {
-    /// The engines that serve it, and whether the name is an alias.
-    Pool(Arc<Pool>, bool),
-    /// It is known, and no engine serves it now; or engines that may serve it have not been heard.
-    NoEngine,
-    /// Nobody serves it.
-    Unknown,
-}
-
-/// All engines and what they serve; a snapshot is swapped in whenever that changes.
+/// All engines and what they serve; a new [`Roster`] is swapped in whenever that changes.
 #[derive(Debug)]
 pub struct Fleet {
-    engines: Vec<Arc<Engine>>,
-    aliases: BTreeMap<String, String>,
-    /// What each engine serves; `None` where it has never been learnt. Changed under the lock,
-    /// read from the snapshot.
-    served: Mutex<Vec<Option<Vec<String>>>>,
-    pools: ArcSwap<HashMap<String, Arc<Pool>>>,
-    any: Arc<Pool>,
-    logics: Logics,
-    policy: Policy,
+    roster: ArcSwap<Roster>,
+    /// Held while a new roster is made.
+    register: Mutex<Register>,
+    /// How often something has changed that requests may wait for: engines, models, conditions.
+    changed: watch::Sender<u64>,
     /// What the time of the process is counted from.
     started: Instant,
     changes: Changes,
+}
+
+/// What rosters are made from.
+#[derive(Debug)]
+struct Register {
+    /// The engines, and whether there may be others.
+    found: Found,
+    /// What each engine serves; none where it has never been learnt.
+    served: HashMap<EngineId, Vec<String>>,
+    policy: Policy,
+    logics: Logics,
+    /// No engine had this number yet.
+    next: u32,
 }
 
 /// Who is told when an engine's condition changes.
@@ -66,47 +67,138 @@ impl Fleet {
     /// The fleet of a configuration. Engines without models serve nothing until
     /// [`learn`](Self::learn).
     pub fn new(specs: &[EngineSpec], aliases: &BTreeMap<String, String>, policy: Policy) -> Self {
-        let engines: Vec<_> = (0u32..)
-            .zip(specs)
-            .map(|(number, spec)| {
-                let id = EngineId::new(number);
-                Arc::new(Engine::new(id, spec, &policy.health))
-            })
-            .collect();
-        let served: Vec<_> = specs
-            .iter()
-            .map(|spec| (!spec.models.is_empty()).then(|| spec.models.clone()))
-            .collect();
-        let logics = Logics::new(policy.routing);
         let fleet = Self {
-            any: Arc::new(Pool::new(
-                "".into(),
-                engines.clone(),
-                &logics,
-                policy.health.most_out,
-                None,
-            )),
-            logics,
-            policy,
+            roster: ArcSwap::default(),
+            register: Mutex::new(Register {
+                served: HashMap::new(),
+                found: Found::default(),
+                policy,
+                logics: Logics::new(policy.routing),
+                next: 0,
+            }),
+            changed: watch::Sender::new(0),
             started: Instant::now(),
             changes: Changes::default(),
-            engines,
-            aliases: aliases.clone(),
-            served: Mutex::new(served),
-            pools: ArcSwap::default(),
         };
-        fleet.rebuild(&fleet.lock());
+        fleet.adopt(aliases, policy);
+        fleet.update(&Found::all(specs.to_vec()));
         fleet
     }
 
+    /// Takes on the rest of a new configuration; the engines stay.
+    pub fn adopt(&self, aliases: &BTreeMap<String, String>, policy: Policy) {
+        let mut register = self.lock();
+        register.logics = register.logics.changed(policy.routing);
+        register.policy = policy;
+        self.muster(&mut register, aliases.clone());
+    }
+
+    /// Takes on other engines, under the configuration as it is. Those that stay keep all that is
+    /// known of them, those that are gone get no more attempts, and what runs on them runs on.
+    ///
+    /// Whoever is missing in a list that is not complete is not gone, but may be yet to come.
+    pub fn update(&self, found: &Found) {
+        let mut register = self.lock();
+        let found = found.after(&register.found);
+        if found == register.found {
+            return;
+        }
+        register.found = found;
+        let aliases = self.roster.load().aliases.clone();
+        self.muster(&mut register, aliases);
+    }
+
+    /// Makes the roster of what has been found.
+    fn muster(&self, register: &mut Register, aliases: BTreeMap<String, String>) {
+        let before = self.roster.load_full();
+        let limits = register.policy.health;
+        let specs = register.found.engines.iter();
+        let engines: Vec<_> = specs
+            .map(|spec| {
+                let known = before.engines.iter().find(|engine| engine.is(spec));
+                let engine = if let Some(known) = known {
+                    known.respecified(spec, &limits)
+                } else {
+                    let id = EngineId::new(register.next);
+                    register.next = register.next.saturating_add(1);
+                    let engine = Engine::new(id, spec, &limits);
+                    log::info!("engine={} joined the fleet", engine.label());
+                    engine
+                };
+                if engine.declares_models() {
+                    register.served.insert(engine.id(), spec.models.clone());
+                }
+                Arc::new(engine)
+            })
+            .collect();
+        let stays = |engine: &Arc<Engine>| engines.iter().any(|now| now.id() == engine.id());
+        let mut leaving = before.leaving.clone();
+        for engine in before.engines.iter().filter(|engine| !stays(engine)) {
+            log::info!("engine={} left the fleet", engine.label());
+            engine.leave();
+            register.served.remove(&engine.id());
+            leaving.push(Arc::clone(engine));
+        }
+        leaving.retain(|engine| engine.in_flight() > 0);
+        self.store(register, engines, leaving, aliases);
+    }
+
+    /// Makes the pools anew and lets requests see them.
+    fn store(
+        &self,
+        register: &Register,
+        engines: Vec<Arc<Engine>>,
+        leaving: Vec<Arc<Engine>>,
+        aliases: BTreeMap<String, String>,
+    ) {
+        let before = self.roster.load();
+        let Register {
+            found,
+            served,
+            policy,
+            logics,
+            ..
+        } = register;
+        let roster = Roster::new(
+            engines,
+            leaving,
+            aliases,
+            served,
+            found.is_complete,
+            &before,
+            |model, engines, before| {
+                Pool::new(model, engines, logics, policy.health.most_out, before)
+            },
+        );
+        self.roster.store(Arc::new(roster));
+        self.stir();
+    }
+
     /// All engines, in the order of the configuration.
-    pub fn engines(&self) -> &[Arc<Engine>] {
-        &self.engines
+    pub fn engines(&self) -> Arc<[Arc<Engine>]> {
+        Arc::clone(&self.roster.load().engines)
+    }
+
+    /// Engines that are gone, but for what still runs on them.
+    pub fn leaving(&self) -> Vec<Arc<Engine>> {
+        let mut leaving = self.roster.load().leaving.clone();
+        leaving.retain(|engine| engine.in_flight() > 0);
+        leaving
     }
 
     /// The time since the process started, which routing and health count by.
     pub fn now(&self) -> Duration {
         self.started.elapsed()
+    }
+
+    /// Changes whenever engines come, go, change their condition or what they serve.
+    pub fn watch(&self) -> watch::Receiver<u64> {
+        self.changed.subscribe()
+    }
+
+    fn stir(&self) {
+        self.changed
+            .send_modify(|changes| *changes = changes.wrapping_add(1));
     }
 
     /// Tells `changes` of every change of an engine's condition; only the first one is told.
@@ -147,100 +239,103 @@ impl Fleet {
         if let Some(told) = self.changes.0.get() {
             told(engine, condition);
         }
+        self.stir();
     }
 
     /// The engine that people call this: by its name, or by its label.
     pub fn named(&self, name: &str) -> Option<Arc<Engine>> {
-        let mut engines = self.engines.iter();
+        let roster = self.roster.load();
+        let mut engines = roster.engines.iter();
         let is_it = |engine: &&Arc<Engine>| engine.name() == name || **engine.label() == *name;
         engines.find(is_it).cloned()
     }
 
     /// From the name clients ask for to the model.
-    pub fn aliases(&self) -> &BTreeMap<String, String> {
-        &self.aliases
+    pub fn aliases(&self) -> BTreeMap<String, String> {
+        self.roster.load().aliases.clone()
     }
 
     /// The pool of requests that name no model.
-    pub fn any(&self) -> &Arc<Pool> {
-        &self.any
+    pub fn any(&self) -> Arc<Pool> {
+        Arc::clone(&self.roster.load().any)
     }
 
     /// Finds the engines that serve `name`, a model or an alias of one.
     pub fn find(&self, name: &str) -> Lookup {
-        let model = self.aliases.get(name);
-        let pools = self.pools.load();
-        match pools.get(model.map_or(name, String::as_str)) {
-            Some(pool) if pool.is_empty() => Lookup::NoEngine,
-            Some(pool) => Lookup::Pool(Arc::clone(pool), model.is_some()),
-            None if model.is_some() || self.lock().iter().any(Option::is_none) => Lookup::NoEngine,
-            None => Lookup::Unknown,
+        self.roster.load().find(name)
+    }
+
+    /// The pool as it is now that was `pool` when a request began.
+    pub fn renewed(&self, pool: &Arc<Pool>) -> Arc<Pool> {
+        if pool.is_pinned() {
+            return Arc::clone(pool);
         }
+        let roster = self.roster.load();
+        let now = match &**pool.model() {
+            "" => Some(&roster.any),
+            model => roster.pools.get(model),
+        };
+        // A model stays known, so its pool is always there.
+        Arc::clone(now.unwrap_or(pool))
     }
 
     /// Whether `engine` serves `model`, as far as is known.
     pub fn serves(&self, engine: EngineId, model: &str) -> bool {
-        self.pools
-            .load()
-            .get(model)
-            .is_some_and(|pool| pool.ids().contains(&engine))
+        let roster = self.roster.load();
+        let pool = roster.pools.get(model);
+        pool.is_some_and(|pool| pool.ids().contains(&engine))
     }
 
     /// The models an engine serves, as far as is known.
     pub fn models_of(&self, engine: EngineId) -> Vec<String> {
-        let served = self.lock();
-        let place = self.engines.iter().position(|known| known.id() == engine);
-        place
-            .and_then(|place| served.get(place).cloned().flatten())
-            .unwrap_or_default()
+        self.lock().served.get(&engine).cloned().unwrap_or_default()
+    }
+
+    /// The engines whose models are asked for, as the configuration does not say.
+    pub fn silent(&self) -> Vec<Arc<Engine>> {
+        let roster = self.roster.load();
+        let silent = roster.engines.iter().filter(|e| !e.declares_models());
+        silent.cloned().collect()
+    }
+
+    /// Whether this is one of those.
+    pub fn is_silent(&self, engine: EngineId) -> bool {
+        let roster = self.roster.load();
+        let mut engines = roster.engines.iter();
+        engines.any(|e| e.id() == engine && !e.declares_models())
+    }
+
+    /// Whether it is known what this engine serves.
+    pub fn is_heard(&self, engine: EngineId) -> bool {
+        self.lock().served.contains_key(&engine)
+    }
+
+    /// Waits until all engines have been found, as far as that can be said.
+    pub async fn complete(&self) {
+        // It fails only without a sender, and we are one.
+        let mut changes = self.watch();
+        while !self.lock().found.is_complete && changes.changed().await.is_ok() {}
     }
 
     /// Takes note of what an engine says it serves.
     pub fn learn(&self, engine: EngineId, models: Vec<String>) {
-        let Some(place) = self.engines.iter().position(|known| known.id() == engine) else {
+        let mut register = self.lock();
+        let roster = self.roster.load_full();
+        let belongs = roster.engines.iter().any(|known| known.id() == engine);
+        if !belongs || register.served.get(&engine) == Some(&models) {
             return;
-        };
-        let mut served = self.lock();
-        if let Some(known) = served.get_mut(place)
-            && known.as_ref() != Some(&models)
-        {
-            *known = Some(models);
-            self.rebuild(&served);
         }
+        register.served.insert(engine, models);
+        self.store(
+            &register,
+            roster.engines.to_vec(),
+            roster.leaving.clone(),
+            roster.aliases.clone(),
+        );
     }
 
-    /// Builds the pools anew. A model keeps what its pool has
-    /// counted and learnt, and stays known after its last engine.
-    fn rebuild(&self, served: &[Option<Vec<String>>]) {
-        let before = self.pools.load();
-        let mut members: BTreeMap<&str, Vec<Arc<Engine>>> = before
-            .keys()
-            .map(|model| (model.as_str(), Vec::new()))
-            .collect();
-        for (engine, models) in self.engines.iter().zip(served) {
-            for model in models.iter().flatten() {
-                let engines = members.entry(model).or_default();
-                if !engines.iter().any(|known| known.id() == engine.id()) {
-                    engines.push(Arc::clone(engine));
-                }
-            }
-        }
-        let pools = members.into_iter().map(|(model, engines)| {
-            let before = before.get(model).map(|pool| &**pool);
-            let pool = Pool::new(
-                model.into(),
-                engines,
-                &self.logics,
-                self.policy.health.most_out,
-                before,
-            );
-            (model.to_owned(), Arc::new(pool))
-        });
-        self.pools.store(Arc::new(pools.collect()));
-    }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Option<Vec<String>>>> {
-        self.served.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Register> {
+        self.register.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -287,7 +382,7 @@ mod tests {
             &BTreeMap::new(),
             Policy::default(),
         );
-        assert!(matches!(fleet.find("later"), Lookup::NoEngine));
+        assert!(matches!(fleet.find("later"), Lookup::NoEngine(..)));
         let second = fleet.engines()[1].id();
         fleet.learn(second, vec!["later".to_owned()]);
         assert_eq!(ports(&fleet, "later"), [2]);
@@ -300,7 +395,7 @@ mod tests {
         let engine = fleet.engines()[0].id();
         fleet.learn(engine, vec!["m".to_owned()]);
         fleet.learn(engine, vec![]);
-        assert!(matches!(fleet.find("m"), Lookup::NoEngine));
+        assert!(matches!(fleet.find("m"), Lookup::NoEngine(..)));
     }
 
     #[test]

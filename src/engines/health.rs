@@ -160,6 +160,11 @@ impl Health {
         }
     }
 
+    /// When it may be tried, where it is out until then.
+    pub fn next_trial(&self) -> Option<Duration> {
+        matches!(self.condition, Condition::Ejected(_)).then_some(self.until)
+    }
+
     fn warmth(&self, limits: &HealthLimits, now: Duration) -> Fitness {
         let Some(back) = self.back else {
             return Fitness::Fit;

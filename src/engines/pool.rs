@@ -11,7 +11,7 @@ use crate::retry::{Attempts, Standing};
 use crate::routing::{Ask, Candidates, LeastLoad, Logic, Logics, Member};
 
 /// The engines that may serve a request, and the logic that chooses among them.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Pool {
     model: Arc<str>,
     seats: Vec<Seat>,
@@ -21,6 +21,8 @@ pub struct Pool {
     logic: Logic,
     /// The share of the engines that may be out; beyond it, health is ignored.
     most_out: f64,
+    /// It was made for one engine that a request is held to.
+    is_pinned: bool,
 }
 
 /// An engine in a pool.
@@ -29,6 +31,17 @@ struct Seat {
     engine: Arc<Engine>,
     /// Requests of the pool that run on it.
     placed: Arc<AtomicUsize>,
+}
+
+/// Whether a pool has an engine to ask.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Hope {
+    /// It has.
+    Now,
+    /// One that is out may be tried then, in the time of the process.
+    At(Duration),
+    /// None, until something changes.
+    None,
 }
 
 /// A request that runs on an engine, counted until this is dropped.
@@ -86,7 +99,31 @@ impl Pool {
             placed,
             logic,
             most_out,
+            is_pinned: false,
         }
+    }
+
+    /// The pool of a model that nobody serves.
+    pub(super) fn of_nobody(model: &str) -> Self {
+        Self {
+            model: model.into(),
+            ..Self::default()
+        }
+    }
+
+    /// Whether some engine is up, or may be tried to see whether it is, at `now`; else when one
+    /// may be tried, if only time stands in the way of that.
+    pub fn hope(&self, now: Duration) -> Hope {
+        let mut next: Option<Duration> = None;
+        for seat in self.seats.iter().filter(|seat| !seat.engine.is_gone()) {
+            if seat.engine.fitness(now) != Fitness::Out {
+                return Hope::Now;
+            }
+            if let Some(trial) = seat.engine.next_trial() {
+                next = Some(next.map_or(trial, |next| next.min(trial)));
+            }
+        }
+        next.map_or(Hope::None, Hope::At)
     }
 
     /// The same pool with no engine but this one; `None` where that is not in it.
@@ -99,7 +136,13 @@ impl Pool {
             placed: Arc::clone(&self.placed),
             logic: Logic::LeastLoad(LeastLoad),
             most_out: self.most_out,
+            is_pinned: true,
         })
+    }
+
+    /// Whether requests are held to its one engine.
+    pub fn is_pinned(&self) -> bool {
+        self.is_pinned
     }
 
     /// The model, by the name engines know; empty for requests that name none.
@@ -213,6 +256,9 @@ impl Candidates for Among<'_> {
         let Some((seat, id)) = self.pool.seats.get(place).zip(self.pool.ids.get(place)) else {
             return Standing::Excluded;
         };
+        if seat.engine.is_gone() {
+            return Standing::Excluded;
+        }
         let standing = self.attempts.standing(*id);
         let health = match seat.engine.fitness(self.now) {
             Fitness::Fit | Fitness::Trial => Standing::Eligible,

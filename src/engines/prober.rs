@@ -6,7 +6,8 @@ use std::time::Duration;
 use futures::future::join_all;
 use rand::RngExt as _;
 
-use super::{Asker, Engine, Fleet};
+use super::attend::attend;
+use super::{Asker, Engine, EngineKey, Fleet};
 
 /// The share by which the time between two probes is spread, so that they do not come in step.
 const SPREAD: f64 = 0.1;
@@ -28,18 +29,17 @@ pub struct Prober {
     fleet: Arc<Fleet>,
     asker: Asker,
     probe: Probe,
-    /// The `Authorization` of the router itself.
-    authorization: Option<String>,
+    key: Arc<EngineKey>,
 }
 
 impl Prober {
-    /// A prober of `fleet`; `engine_key` is presented to engines.
-    pub fn new(fleet: &Arc<Fleet>, probe: Probe, engine_key: Option<&str>) -> Self {
+    /// A prober of `fleet`; `key` is presented to engines.
+    pub fn new(fleet: &Arc<Fleet>, probe: Probe, key: Arc<EngineKey>) -> Self {
         Self {
             fleet: Arc::clone(fleet),
             asker: Asker::new(probe.timeout),
             probe,
-            authorization: engine_key.map(|key| format!("Bearer {key}")),
+            key,
         }
     }
 
@@ -48,22 +48,23 @@ impl Prober {
         join_all(self.fleet.engines().iter().map(|engine| self.look(engine))).await;
     }
 
-    /// Goes on probing, for ever.
+    /// Goes on probing whoever belongs to the fleet, for ever.
     pub async fn run(&self) {
-        join_all(self.fleet.engines().iter().map(async |engine| {
+        attend(&self.fleet, |engine| async move {
             let first: f64 = rand::rng().random();
             tokio::time::sleep(self.probe.interval.mul_f64(first)).await;
             loop {
-                self.look(engine).await;
+                self.look(&engine).await;
                 let spread: f64 = rand::rng().random_range(1.0 - SPREAD..1.0 + SPREAD);
                 tokio::time::sleep(self.probe.interval.mul_f64(spread)).await;
             }
-        }))
+        })
         .await;
     }
 
     async fn look(&self, engine: &Arc<Engine>) {
-        let authorization = self.authorization.as_deref().map(str::as_bytes);
+        let authorization = self.key.authorization();
+        let authorization = authorization.as_deref().map(String::as_bytes);
         let answer = self
             .asker
             .get(engine, &self.probe.path, authorization)

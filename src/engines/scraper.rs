@@ -1,12 +1,13 @@
 //! Asks the engines how busy they are.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures::future::join_all;
 use tokio::time::Instant;
 
-use super::{Asker, Engine, Gauges};
+use super::{Asker, Engine, EngineId, Fleet, Gauges};
 
 /// How many intervals what an engine said is gone by.
 const GOOD_FOR: u32 = 3;
@@ -14,15 +15,10 @@ const GOOD_FOR: u32 = 3;
 /// Reads the gauges of engines, and tells the engines' entries of them.
 #[derive(Debug)]
 pub struct Scraper {
+    fleet: Arc<Fleet>,
     asker: Asker,
     interval: Duration,
-    engines: Vec<Scraped>,
-}
-
-#[derive(Debug)]
-struct Scraped {
-    engine: Arc<Engine>,
-    last: Mutex<Last>,
+    last: Mutex<HashMap<EngineId, Last>>,
 }
 
 /// What was heard last.
@@ -33,27 +29,27 @@ struct Last {
 }
 
 impl Scraper {
-    /// A scraper of `engines`, each to be looked at every `interval`.
-    pub fn new(engines: &[Arc<Engine>], interval: Duration, limit: Duration) -> Self {
-        let scraped = |engine: &Arc<Engine>| Scraped {
-            engine: Arc::clone(engine),
-            last: Mutex::default(),
-        };
+    /// A scraper of `fleet`, each engine of which is to be looked at every `interval`.
+    pub fn new(fleet: &Arc<Fleet>, interval: Duration, limit: Duration) -> Self {
         Self {
+            fleet: Arc::clone(fleet),
             asker: Asker::new(limit),
             interval,
-            engines: engines.iter().map(scraped).collect(),
+            last: Mutex::default(),
         }
     }
 
     /// Looks at all engines once, spread over `window` by where they stand in the list, so that
     /// they are not asked in step.
     pub async fn round(&self, window: Duration) {
-        let count = u32::try_from(self.engines.len()).unwrap_or(u32::MAX).max(1);
+        let engines = self.fleet.engines();
+        let stays = |id: &EngineId| engines.iter().any(|engine| engine.id() == *id);
+        self.lock().retain(|id, _| stays(id));
+        let count = u32::try_from(engines.len()).unwrap_or(u32::MAX).max(1);
         let gap = window / count;
-        join_all((0u32..).zip(&self.engines).map(async |(place, scraped)| {
+        join_all((0u32..).zip(&*engines).map(async |(place, engine)| {
             tokio::time::sleep(gap * place).await;
-            self.look(scraped).await;
+            self.look(engine).await;
         }))
         .await;
     }
@@ -67,13 +63,14 @@ impl Scraper {
         }
     }
 
-    async fn look(&self, Scraped { engine, last }: &Scraped) {
+    async fn look(&self, engine: &Engine) {
         let answer = self.asker.get(engine, "/metrics", None).await;
         let gauges = match answer {
             Ok((200, body)) => Gauges::read(&String::from_utf8_lossy(&body)),
             Ok(_) | Err(_) => None,
         };
-        let mut last = last.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.lock();
+        let last = all.entry(engine.id()).or_default();
         let Some(gauges) = gauges else {
             // One silence says little; what was said before stands for a while.
             let old = last
@@ -95,5 +92,9 @@ impl Scraper {
             started: gauges.started.or(last.started),
         };
         engine.report(Some(&gauges));
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<EngineId, Last>> {
+        self.last.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -104,6 +104,20 @@ pub const ENGINE_CHANGES: Name = plain(
     &["engine", "condition"],
     "Changes of an engine's condition, by the new one: up, ejected, down, erring",
 );
+/// Requests that wait for an engine.
+pub const HELD: Name = plain(
+    "vllm_pingora_requests_held",
+    "gauge",
+    &[],
+    "Requests that wait for an engine of their model to come up",
+);
+/// How such waits ended.
+pub const HOLDS: Name = plain(
+    "vllm_pingora_holds_total",
+    "counter",
+    &["result"],
+    "Waits for an engine to come up, by how they ended: served, timeout, full, unknown, client_gone",
+);
 /// Total time of requests.
 pub const DURATION: Name = Name {
     name: "vllm_pingora_request_duration_seconds",
@@ -120,6 +134,27 @@ pub const FIRST_TOKEN: Name = Name {
     help: "From the request head read to the first body byte of a successful answer sent, retries included",
     buckets: SECONDS,
 };
+/// Spans of traces by what became of them.
+pub const SPANS: Name = plain(
+    "vllm_pingora_spans_total",
+    "counter",
+    &["outcome"],
+    "Spans of recorded traces, by whether they reached the collector",
+);
+/// Reloads of the configuration.
+pub const RELOADS: Name = plain(
+    "vllm_pingora_config_reloads_total",
+    "counter",
+    &["result"],
+    "Reloads of the configuration: adopted, or refused for a mistake in it",
+);
+/// Whether the last reload was adopted.
+pub const LAST_RELOAD: Name = plain(
+    "vllm_pingora_config_last_reload_successful",
+    "gauge",
+    &[],
+    "1 unless the configuration was last found to hold a mistake, so that the one before is in force",
+);
 /// The running version.
 pub const BUILD_INFO: Name = plain(
     "vllm_pingora_build_info",
@@ -129,7 +164,7 @@ pub const BUILD_INFO: Name = plain(
 );
 
 /// The whole list.
-pub const ALL: [Name; 12] = [
+pub const ALL: [Name; 17] = [
     REQUESTS,
     ATTEMPTS,
     RETRIES,
@@ -139,7 +174,12 @@ pub const ALL: [Name; 12] = [
     ENGINE_IN_FLIGHT,
     ENGINE_UP,
     ENGINE_CHANGES,
+    HELD,
+    HOLDS,
     DURATION,
     FIRST_TOKEN,
+    SPANS,
+    RELOADS,
+    LAST_RELOAD,
     BUILD_INFO,
 ];

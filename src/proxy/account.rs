@@ -43,6 +43,7 @@ impl Router {
         let request = session.req_header();
         self.observers.ended(&Record {
             request_id: &ctx.request_id,
+            trace: ctx.trace.as_ref(),
             client: ctx.exchange.client(),
             method: request.method.as_str(),
             path: request.uri.path(),
@@ -54,6 +55,7 @@ impl Router {
             reason: end.reason(),
             attempts: &ctx.attempts,
             backoff: ctx.backoff_total,
+            backoffs: &ctx.backoffs,
             first_byte,
             total,
             bytes_in: session.body_bytes_read(),
@@ -67,6 +69,7 @@ pub fn on_refusal(observers: Observers) -> OnRefusal {
     Box::new(move |refusal, client| {
         observers.ended(&Record {
             request_id: &new_request_id(rand::random()),
+            trace: None,
             client,
             method: "-",
             path: "",
@@ -78,6 +81,7 @@ pub fn on_refusal(observers: Observers) -> OnRefusal {
             reason: refusal.code(),
             attempts: &[],
             backoff: Duration::ZERO,
+            backoffs: &[],
             first_byte: None,
             total: Duration::ZERO,
             bytes_in: 0,

@@ -18,6 +18,7 @@ use super::authorize::{holds_one_of, is_authorized};
 use super::context::{Context, End, Forward};
 use super::local::Own;
 use super::pin::{pairs, pin, target_without_pin};
+use super::plan::Plan;
 use crate::api_error::ApiError;
 use crate::engines::{Lookup, Pool};
 use crate::request::body::{Format, Reading, Renamed, Unroutable, codings};
@@ -99,17 +100,18 @@ impl Router {
     }
 
     async fn decide(&self, session: &mut Session, ctx: &mut Context) -> Result<Admitted, Stop> {
+        let plan = Arc::clone(&ctx.plan);
         let request = session.req_header();
         let path = request.uri.path();
-        let holds_pin_key = holds_one_of(&self.pin_api_keys, &request.headers);
-        ctx.may_pin = self.allow_pins || holds_pin_key;
-        if !self.routes.is_open(path)
+        let holds_pin_key = holds_one_of(&plan.pin_api_keys, &request.headers);
+        ctx.may_pin = plan.allow_pins || holds_pin_key;
+        if !plan.routes.is_open(path)
             && !holds_pin_key
-            && !is_authorized(&self.api_keys, &request.headers)
+            && !is_authorized(&plan.api_keys, &request.headers)
         {
             return Err(ApiError::invalid_api_key().into());
         }
-        let route = match self.routes.find(&request.method, path) {
+        let route = match plan.routes.find(&request.method, path) {
             Found::Route(route) => route,
             Found::OtherMethod(allow) => {
                 return Err(ApiError::method_not_allowed(request.method.as_str(), allow).into());
@@ -119,7 +121,7 @@ impl Router {
         ctx.route = Arc::clone(&route.path);
         let own = match route.action {
             Action::Forward { model, resend } => {
-                let body = self.read_body(session).await?;
+                let body = read_body(session, plan.max_body).await?;
                 let forward = self.route_to_engines(session, ctx, &body, route, (model, resend));
                 return Ok(Admitted::Forward(Box::new(forward.await?)));
             }
@@ -148,17 +150,20 @@ impl Router {
             session,
             prompt,
         } = match model {
-            ModelSource::Any => Target::of(Arc::clone(self.fleet.any())),
-            ModelSource::Query => Target::of(self.pool_of_query(request.uri.query())?),
+            ModelSource::Any => Target::of(self.fleet.any()),
+            ModelSource::Query => Target::of(self.pool_of_query(&ctx.plan, request.uri.query())?),
             ModelSource::Response => {
                 let id = route.parameter(request.uri.path()).unwrap_or_default();
-                Target::of(self.pool_of_response(id, &request.headers).await?)
+                Target::of(
+                    self.pool_of_response(&ctx.plan, id, &request.headers)
+                        .await?,
+                )
             }
             ModelSource::Body => self.pool_of_body(request, ctx, body, Format::Json).await?,
             ModelSource::Form => self.pool_of_body(request, ctx, body, Format::Form).await?,
         };
         let (pool, is_pinned) = pin(request, !route.is_extra, ctx.may_pin, pool)?;
-        let header = self.session_header.as_ref();
+        let header = ctx.plan.session_header.as_ref();
         let header = header.and_then(|name| request.headers.get(name)?.to_str().ok());
         let session = header
             .filter(|session| !session.is_empty())
@@ -172,7 +177,7 @@ impl Router {
             .map_or(body.len(), |renamed| renamed.body.len());
         Ok(Forward {
             pool,
-            attempts: Attempts::new(self.retry.as_ref(), resend),
+            attempts: Attempts::new(ctx.plan.retry.as_ref(), resend),
             session,
             prompt,
             target: (is_pinned && !route.is_extra)
@@ -200,28 +205,31 @@ impl Router {
     ) -> Result<Target, Stop> {
         let fields = &request.headers;
         let codings = codings(fields).map_err(Unroutable::from)?;
-        let limit = self.max_body;
+        let plan = Arc::clone(&ctx.plan);
+        let limit = plan.max_body;
         let reading = if codings.is_empty() {
-            Reading::of(format, fields, &codings, body, limit, &self.wanted)?
+            Reading::of(format, fields, &codings, body, limit, &plan.wanted)?
         } else {
             // A few compressed bytes can be long to read.
-            let (fields, body, wanted) = (fields.clone(), body.clone(), self.wanted.clone());
+            let (fields, body, wanted) = (fields.clone(), body.clone(), plan.wanted.clone());
             let read = move || Reading::of(format, &fields, &codings, &body, limit, &wanted);
             tokio::task::spawn_blocking(read)
                 .await
                 .map_err(|_| ApiError::internal())??
         };
         ctx.stream = reading.stream();
-        let (model, is_default) = match (reading.model(), &self.default_model) {
+        let (model, is_default) = match (reading.model(), &plan.default_model) {
             (Ok(model), _) => (model, false),
             (Err(error), Some(model)) if error.is_missing_model() => (model.as_str(), true),
             (Err(error), _) => return Err(error.into()),
         };
-        let (pool, is_alias) = self.pool_of(model)?;
+        let (pool, is_alias) = self.pool_of(&plan, model)?;
         let renamed = (is_alias || is_default).then(|| reading.renamed(body, pool.model()));
         let prompt = reading.prompt();
         let pool = match reading.previous_response_id() {
-            Some(id) if *ctx.route == *RESPONSES => self.pool_to_go_on(id, pool, fields).await,
+            Some(id) if *ctx.route == *RESPONSES => {
+                self.pool_to_go_on(&plan, id, pool, fields).await
+            }
             _ => pool,
         };
         Ok(Target {
@@ -234,62 +242,63 @@ impl Router {
 
     /// The pool of the model a query names; of the default one, or every engine, where it names
     /// none.
-    fn pool_of_query(&self, query: Option<&str>) -> Result<Arc<Pool>, ApiError> {
+    fn pool_of_query(&self, plan: &Plan, query: Option<&str>) -> Result<Arc<Pool>, ApiError> {
         let model = pairs(query).filter(|(key, _)| *key == "model").last();
-        let model = match (model, &self.default_model) {
+        let model = match (model, &plan.default_model) {
             (Some((_, model)), _) => percent_decode_str(model).decode_utf8_lossy(),
             (None, Some(model)) => model.as_str().into(),
-            (None, None) => return Ok(Arc::clone(self.fleet.any())),
+            (None, None) => return Ok(self.fleet.any()),
         };
-        self.pool_of(&model).map(|(pool, _)| pool)
+        self.pool_of(plan, &model).map(|(pool, _)| pool)
     }
 
-    fn pool_of(&self, model: &str) -> Result<(Arc<Pool>, bool), ApiError> {
+    fn pool_of(&self, plan: &Plan, model: &str) -> Result<(Arc<Pool>, bool), ApiError> {
         match self.fleet.find(model) {
             Lookup::Pool(pool, is_alias) => Ok((pool, is_alias)),
-            Lookup::NoEngine => Err(ApiError::no_engine_available(model)),
+            Lookup::NoEngine(pool, is_alias) if plan.hold.is_some() => Ok((pool, is_alias)),
+            Lookup::NoEngine(..) => Err(ApiError::no_engine_available(model)),
             Lookup::Unknown => Err(ApiError::model_not_found(model)),
         }
     }
+}
 
-    /// Reads the whole body, up to the limit.
-    async fn read_body(&self, session: &mut Session) -> Result<Bytes, Stop> {
-        let request = session.req_header();
-        let declared = request
-            .headers
-            .get(CONTENT_LENGTH)
-            .and_then(|value| value.to_str().ok());
-        if declared
-            .and_then(|text| text.parse::<usize>().ok())
-            .is_some_and(|n| n > self.max_body)
-        {
-            return Err(ApiError::request_too_large(self.max_body).into());
-        }
-        if request.version == Version::HTTP_11 && expects_continue(&request.headers) {
-            session
-                .downstream_session
-                .write_continue_response()
-                .await
-                .map_err(Stop::Broken)?;
-        }
-        let mut length = 0;
-        while let Some(data) = session
-            .downstream_session
-            .read_request_body()
-            .await
-            .map_err(upload_stop)?
-        {
-            length += data.len();
-            if length > self.max_body {
-                return Err(ApiError::request_too_large(self.max_body).into());
-            }
-        }
-        // The session keeps what it has read, for every attempt.
-        Ok(session
-            .downstream_session
-            .get_retry_buffer()
-            .unwrap_or_default())
+/// Reads the whole body, up to the limit.
+async fn read_body(session: &mut Session, limit: usize) -> Result<Bytes, Stop> {
+    let request = session.req_header();
+    let declared = request
+        .headers
+        .get(CONTENT_LENGTH)
+        .and_then(|value| value.to_str().ok());
+    if declared
+        .and_then(|text| text.parse::<usize>().ok())
+        .is_some_and(|n| n > limit)
+    {
+        return Err(ApiError::request_too_large(limit).into());
     }
+    if request.version == Version::HTTP_11 && expects_continue(&request.headers) {
+        session
+            .downstream_session
+            .write_continue_response()
+            .await
+            .map_err(Stop::Broken)?;
+    }
+    let mut length = 0;
+    while let Some(data) = session
+        .downstream_session
+        .read_request_body()
+        .await
+        .map_err(upload_stop)?
+    {
+        length += data.len();
+        if length > limit {
+            return Err(ApiError::request_too_large(limit).into());
+        }
+    }
+    // The session keeps what it has read, for every attempt.
+    Ok(session
+        .downstream_session
+        .get_retry_buffer()
+        .unwrap_or_default())
 }
 
 /// Reads an error of an upload: who is at fault, and what can still be said.

@@ -13,6 +13,7 @@ use super::Router;
 use super::connect::EngineConnector;
 use super::context::{Context, End, Running};
 use crate::api_error::ApiError;
+use crate::record::Backoff;
 use crate::retry::{Failure, Outcome};
 use crate::routing::Ask;
 
@@ -34,6 +35,13 @@ impl Router {
             .and_then(|forward| forward.decided.take());
         let backoff = decided.map_or(Duration::ZERO, |decided| decided.backoff);
         let begun = Instant::now();
+        if let Some(decided) = decided.filter(|decided| !decided.backoff.is_zero()) {
+            ctx.backoffs.push(Backoff {
+                begun: begun.duration_since(ctx.exchange.received()),
+                delay: decided.backoff,
+                reason: decided.reason.label(),
+            });
+        }
         let waited = wait(session, backoff).await;
         ctx.backoff_total += begun.elapsed();
         if let Err(mut gone) = waited {
@@ -42,6 +50,7 @@ impl Router {
             gone.set_retry(false);
             return Err(gone);
         }
+        self.hold(session, ctx).await?;
         if let Some(decided) = decided {
             self.metrics
                 .retried(decided.reason.label(), decided.backoff);
@@ -51,6 +60,9 @@ impl Router {
         };
         let fresh = std::mem::take(&mut forward.again_fresh);
         if !fresh {
+            if decided.is_some() {
+                forward.pool = self.fleet.renewed(&forward.pool);
+            }
             let ask = Ask {
                 session: forward.session.as_deref(),
                 prompt: forward.prompt.as_ref(),
@@ -74,10 +86,12 @@ impl Router {
             });
         }
         let target = forward.running.as_ref().and_then(|running| {
+            // In this order: a key that is too old finds no connection, one too new another's.
+            let key = running.engine.pool_key();
             let address = running.engine.address()?;
-            Some((Arc::clone(&running.engine), address))
+            Some((Arc::clone(&running.engine), key, address))
         });
-        let Some((engine, address)) = target else {
+        let Some((engine, key, address)) = target else {
             // Its name has no address: an attempt like one that is refused.
             let retry = self.conclude(
                 ctx,
@@ -97,8 +111,8 @@ impl Router {
             peer.options.http_upstream_request_policy.h1_upgrade = H1UpgradePolicy::Deny;
         }
         // Engines share no connections, even where two of them have one address.
-        peer.group_key = engine.id().number();
-        peer.options.idle_timeout = Some(self.engine_keepalive);
+        peer.group_key = key;
+        peer.options.idle_timeout = Some(ctx.plan.engine_keepalive);
         if fresh {
             // No pooled connection has this key, and this one is not pooled.
             peer.group_key = self.next_fresh_group();
@@ -108,7 +122,7 @@ impl Router {
             engine,
             exchange: Arc::clone(&ctx.exchange),
             upload,
-            limit: self.connect_timeout,
+            limit: ctx.plan.connect_timeout,
         }));
         Ok(Box::new(peer))
     }

@@ -1,10 +1,9 @@
 //! Whether a client may be served at all.
 
+use http::HeaderMap;
 use http::header::AUTHORIZATION;
-use http::{HeaderMap, HeaderValue};
 use subtle::ConstantTimeEq as _;
 
-use super::Router;
 use crate::config::Secret;
 
 /// Whether a request carries one of `keys` as its bearer token; without keys everybody may.
@@ -31,20 +30,10 @@ pub(super) fn holds_one_of(keys: &[Secret], fields: &HeaderMap) -> bool {
     scheme.eq_ignore_ascii_case(b"Bearer ") && fits
 }
 
-impl Router {
-    /// The client's own `Authorization`, where that is for engines: it is not where it may be a
-    /// key of the router.
-    pub(super) fn clients_authorization<'f>(
-        &self,
-        fields: &'f HeaderMap,
-    ) -> Option<&'f HeaderValue> {
-        let is_ours = !self.api_keys.is_empty() || holds_one_of(&self.pin_api_keys, fields);
-        fields.get(AUTHORIZATION).filter(|_| !is_ours)
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use http::HeaderValue;
+
     use super::*;
 
     fn authorized(values: &[&'static str]) -> bool {

@@ -9,20 +9,26 @@ use tokio::time::Instant;
 use crate::api_error::ApiError;
 use crate::edge::Exchange;
 use crate::engines::{Engine, Placed, Pool};
-use crate::metrics::RequestInFlight;
-use crate::record::Attempt;
+use crate::metrics::GaugeGuard;
+use crate::record::{Attempt, Backoff};
 use crate::retry::{Attempts, Failure, RetryReason, StopReason};
 use crate::routing::Blocks;
+use crate::traces::Trace;
 
 use super::first_event::FirstEvent;
+use super::plan::Plan;
 use super::response_id::ResponseId;
 
 /// One request, from its head to its last byte.
 #[derive(Debug)]
 pub struct Context {
     pub(super) exchange: Arc<Exchange>,
-    pub(super) _in_flight: RequestInFlight,
+    /// What it is handled by.
+    pub(super) plan: Arc<Plan>,
+    pub(super) _in_flight: GaugeGuard,
     pub(super) request_id: String,
+    /// `None` where traces are off.
+    pub(super) trace: Option<Trace>,
     /// The route's path; `other` for what is not served.
     pub(super) route: Arc<str>,
     pub(super) stream: bool,
@@ -32,6 +38,9 @@ pub struct Context {
     pub(super) end: Option<End>,
     pub(super) attempts: Vec<Attempt>,
     pub(super) backoff_total: Duration,
+    pub(super) backoffs: Vec<Backoff>,
+    /// Time spent waiting for an engine to come up.
+    pub(super) held: Duration,
 }
 
 /// A request that goes to an engine.

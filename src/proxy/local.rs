@@ -10,6 +10,7 @@ use serde_json::value::RawValue;
 
 use super::Router;
 use super::context::Context;
+use super::plan::Plan;
 use crate::api_error::ApiError;
 use crate::engines::{Lookup, ModelEntry};
 
@@ -37,8 +38,8 @@ impl Router {
         let body = match own {
             Own::Health => Ok(Bytes::new()),
             Own::Version => Ok(version()),
-            Own::ListModels => self.list_models(session).await,
-            Own::ShowModel(name) => self.show_model(session, &name).await,
+            Own::ListModels => self.list_models(&ctx.plan, session).await,
+            Own::ShowModel(name) => self.show_model(&ctx.plan, session, &name).await,
         };
         match body {
             Ok(body) => self.answer(session, ctx, 200, &[], body).await,
@@ -46,8 +47,8 @@ impl Router {
         }
     }
 
-    async fn list_models(&self, session: &Session) -> Result<Bytes, ApiError> {
-        let models = self.models(session).await;
+    async fn list_models(&self, plan: &Plan, session: &Session) -> Result<Bytes, ApiError> {
+        let models = self.models(plan, session).await;
         if models.is_empty() {
             return Err(ApiError::no_engines_available());
         }
@@ -62,7 +63,12 @@ impl Router {
     }
 
     /// The entry of one model, the same as in the list.
-    async fn show_model(&self, session: &Session, encoded: &str) -> Result<Bytes, ApiError> {
+    async fn show_model(
+        &self,
+        plan: &Plan,
+        session: &Session,
+        encoded: &str,
+    ) -> Result<Bytes, ApiError> {
         let name = percent_decode_str(encoded)
             .decode_utf8()
             .map_err(|_| ApiError::model_not_found(encoded))?;
@@ -70,16 +76,16 @@ impl Router {
         if matches!(self.fleet.find(&name), Lookup::Unknown) {
             return Err(ApiError::model_not_found(&name));
         }
-        let models = self.models(session).await;
+        let models = self.models(plan, session).await;
         match models.iter().find(|model| model.id == name) {
             Some(model) => Ok(Bytes::copy_from_slice(model.json.get().as_bytes())),
             None => Err(ApiError::no_engine_available(&name)),
         }
     }
 
-    async fn models(&self, session: &Session) -> std::sync::Arc<Vec<ModelEntry>> {
+    async fn models(&self, plan: &Plan, session: &Session) -> std::sync::Arc<Vec<ModelEntry>> {
         let fields = &session.req_header().headers;
-        let clients = self.clients_authorization(fields).cloned();
+        let clients = plan.clients_authorization(fields).cloned();
         self.catalog
             .models(clients.as_ref().map(HeaderValue::as_bytes))
             .await

@@ -57,7 +57,7 @@ impl Router {
             head.insert_header(CONTENT_TYPE, "application/json")?;
         }
         head.insert_header(headers::REQUEST_ID, &ctx.request_id)?;
-        if let (Some(_), Some(forward)) = (&self.retry, &ctx.forward) {
+        if let (Some(_), Some(forward)) = (&ctx.plan.retry, &ctx.forward) {
             head.insert_header(headers::ATTEMPTS, forward.attempts.spent())?;
         }
         for (name, value) in fields {

@@ -8,6 +8,7 @@ use pingora_http::ResponseHeader;
 
 use super::Router;
 use super::context::Context;
+use super::plan::Plan;
 use super::response_id::ResponseId;
 use super::verdict::is_event_stream;
 use crate::api_error::ApiError;
@@ -49,6 +50,7 @@ impl Router {
     /// engines of `pool` are asked.
     async fn engine_of_response(
         &self,
+        plan: &Plan,
         id: &str,
         pool: &Pool,
         client: &HeaderMap,
@@ -56,7 +58,7 @@ impl Router {
         if let Some(engine) = self.responses.engine_of(id) {
             return Some(engine);
         }
-        let authorization = self.clients_authorization(client);
+        let authorization = plan.clients_authorization(client);
         let authorization = authorization.map(HeaderValue::as_bytes);
         let engine = self.catalog.find_response(id, pool, authorization).await?;
         self.responses.remember(id, engine);
@@ -66,14 +68,15 @@ impl Router {
     /// The one engine that has the response `id`.
     pub(super) async fn pool_of_response(
         &self,
+        plan: &Plan,
         id: &str,
         client: &HeaderMap,
     ) -> Result<Arc<Pool>, ApiError> {
         let any = self.fleet.any();
         if any.engines().len() == 1 {
-            return Ok(Arc::clone(any));
+            return Ok(any);
         }
-        let engine = self.engine_of_response(id, any, client).await;
+        let engine = self.engine_of_response(plan, id, &any, client).await;
         match engine.and_then(|engine| any.pinned(engine)) {
             Some(pinned) => Ok(Arc::new(pinned)),
             None => Err(ApiError::response_not_found(id)),
@@ -84,6 +87,7 @@ impl Router {
     /// it, as then any of them can say so.
     pub(super) async fn pool_to_go_on(
         &self,
+        plan: &Plan,
         id: &str,
         pool: Arc<Pool>,
         client: &HeaderMap,
@@ -91,7 +95,7 @@ impl Router {
         if pool.engines().len() == 1 {
             return pool;
         }
-        let engine = self.engine_of_response(id, &pool, client).await;
+        let engine = self.engine_of_response(plan, id, &pool, client).await;
         let pinned = engine.and_then(|engine| pool.pinned(engine));
         pinned.map_or(pool, Arc::new)
     }

@@ -23,7 +23,7 @@ impl Router {
             self.fleet.failed(&running.engine, failure);
         }
         self.end_attempt(ctx, label);
-        Self::follows(ctx, outcome)
+        self.follows(ctx, outcome)
     }
 
     /// The running attempt has answered with `status`; whether that answer is discarded, and
@@ -41,7 +41,7 @@ impl Router {
                 self.fleet.answered(&running.engine, status);
             }
         }
-        let discarded = Self::follows(ctx, Outcome::Status(status));
+        let discarded = self.follows(ctx, Outcome::Status(status));
         if discarded {
             self.end_attempt(ctx, context::RETRYABLE_STATUS);
         }
@@ -49,11 +49,13 @@ impl Router {
     }
 
     /// Asks the policy what follows an attempt, and takes note of the answer.
-    fn follows(ctx: &mut Context, outcome: Outcome) -> bool {
+    fn follows(&self, ctx: &mut Context, outcome: Outcome) -> bool {
         let Some(forward) = &mut ctx.forward else {
             return false;
         };
         let draw = rand::rng().random::<f64>();
+        // Engines may have come and gone since the request began.
+        forward.pool = self.fleet.renewed(&forward.pool);
         match forward.attempts.after(outcome, forward.pool.ids(), draw) {
             Next::Retry { backoff, reason } => {
                 forward.decided = Some(Decided { reason, backoff });

@@ -3,6 +3,7 @@
 mod holders;
 mod shard;
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -32,7 +33,8 @@ const MOST_SHARDS: usize = 64;
 #[derive(Debug)]
 pub struct PrefixIndex {
     shards: Box<[Mutex<Shard>]>,
-    ttl: u64,
+    /// In milliseconds.
+    ttl: AtomicU64,
 }
 
 impl PrefixIndex {
@@ -42,7 +44,16 @@ impl PrefixIndex {
         let shard = |_| Mutex::new(Shard::new(limits.memory / count));
         Self {
             shards: (0..count).map(shard).collect(),
-            ttl: millis(limits.ttl),
+            ttl: AtomicU64::new(millis(limits.ttl)),
+        }
+    }
+
+    /// Changes the bounds. What is known stays, but for the oldest where there is less room now.
+    pub fn set_limits(&self, limits: &PrefixLimits) {
+        self.ttl.store(millis(limits.ttl), Ordering::Relaxed);
+        let bytes = limits.memory / self.shards.len();
+        for shard in &self.shards {
+            lock(shard).resize(bytes);
         }
     }
 
@@ -151,7 +162,7 @@ impl PrefixIndex {
     }
 
     fn is_fresh(&self, holder: &Holder, now: u64) -> bool {
-        now.saturating_sub(holder.used) < self.ttl
+        now.saturating_sub(holder.used) < self.ttl.load(Ordering::Relaxed)
     }
 
     /// The shard of a run, by its first block: that is the same however long the prompt is.

@@ -1,16 +1,14 @@
-//! The way down: stop accepting, finish what runs, exit.
+//! The way down: announce it, stop accepting, finish what runs.
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use async_trait::async_trait;
-use pingora_core::server::{ShutdownSignal, ShutdownSignalWatch, ShutdownWatch};
-use tokio::signal::unix::{SignalKind, signal};
+use pingora_core::server::ShutdownWatch;
 use tokio::sync::watch;
 
-/// Tells listeners to stop, and counts the connections that are still open.
+/// Leads a listener and its connections to their end, and counts the connections still open.
 #[derive(Clone, Debug)]
 pub struct Drain {
+    closing: Arc<watch::Sender<bool>>,
     stop: Arc<watch::Sender<bool>>,
     open: Arc<watch::Sender<usize>>,
 }
@@ -18,6 +16,7 @@ pub struct Drain {
 impl Default for Drain {
     fn default() -> Self {
         Self {
+            closing: Arc::new(watch::Sender::new(false)),
             stop: Arc::new(watch::Sender::new(false)),
             open: Arc::new(watch::Sender::new(0)),
         }
@@ -25,13 +24,24 @@ impl Default for Drain {
 }
 
 impl Drain {
-    /// Turns true once draining has begun.
+    /// Turns true once the end is near: clients are told to go elsewhere for their next request.
+    pub fn closing(&self) -> ShutdownWatch {
+        self.closing.subscribe()
+    }
+
+    /// Turns true once nothing new is accepted.
     pub fn watch(&self) -> ShutdownWatch {
         self.stop.subscribe()
     }
 
+    /// Announces the end, while listeners still accept.
+    pub fn announce(&self) {
+        self.closing.send_replace(true);
+    }
+
     /// Begins to drain: listeners stop, idle connections close, running requests go on.
     pub fn begin(&self) {
+        self.announce();
         self.stop.send_replace(true);
     }
 
@@ -60,58 +70,5 @@ pub struct OpenConnection(Arc<watch::Sender<usize>>);
 impl Drop for OpenConnection {
     fn drop(&mut self) {
         self.0.send_modify(|open| *open = open.saturating_sub(1));
-    }
-}
-
-/// Turns signals into the end of the server: TERM drains and a second one ends at once, as INT
-/// does.
-#[derive(Debug)]
-pub struct Signals {
-    drain: Drain,
-    grace_period: Duration,
-}
-
-impl Signals {
-    /// Running requests get `grace_period` to finish.
-    pub fn new(drain: Drain, grace_period: Duration) -> Self {
-        Self {
-            drain,
-            grace_period,
-        }
-    }
-
-    async fn await_end(&self) -> std::io::Result<()> {
-        let mut terminate = signal(SignalKind::terminate())?;
-        let mut interrupt = signal(SignalKind::interrupt())?;
-        tokio::select! {
-            _ = terminate.recv() => {}
-            _ = interrupt.recv() => return Ok(()),
-        }
-        let grace = self.grace_period;
-        log::info!(
-            "draining: {} connections open, grace period {grace:?}",
-            self.drain.open()
-        );
-        self.drain.begin();
-        tokio::select! {
-            () = self.drain.finished() => {}
-            () = tokio::time::sleep(grace) => {
-                log::warn!("the grace period is over: {} connections are cut", self.drain.open());
-            }
-            _ = terminate.recv() => log::warn!("a second signal: {} connections are cut", self.drain.open()),
-            _ = interrupt.recv() => log::warn!("a second signal: {} connections are cut", self.drain.open()),
-        }
-        Ok(())
-    }
-}
-
-#[async_trait]
-impl ShutdownSignalWatch for Signals {
-    async fn recv(&self) -> ShutdownSignal {
-        if let Err(error) = self.await_end().await {
-            log::error!("signals cannot be received: {error}");
-        }
-        // All waiting is done, so Pingora need not wait any more.
-        ShutdownSignal::FastShutdown
     }
 }

@@ -1,116 +1,158 @@
-//! What goes on behind requests: names are looked up again, models asked for again, loads read.
+//! What goes on behind requests: engines are found, names looked up again, models asked for again,
+//! loads read, engines probed.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use futures::future::join_all;
 use pingora_core::server::{ListenFds, ShutdownWatch};
 use pingora_core::services::{ServiceReadyNotifier, ServiceWithDependents};
+use tokio::sync::watch;
 use tokio::time::timeout;
 
-use super::ASK_LIMIT;
-use crate::config::{Secret, Settings};
-use crate::engines::{Catalog, Engine, Fleet, Prober, Scraper};
+use super::{ASK_LIMIT, Search};
+use crate::config::Settings;
+use crate::engines::{Catalog, EngineKey, Fleet, Prober, Scraper, attend};
 
-/// How often the names of engines are looked up again.
-const RESOLVE_INTERVAL: Duration = Duration::from_secs(5);
 /// How long the first round may hold up the first request.
 const FIRST_ROUND: Duration = Duration::from_secs(5);
 
-/// Keeps the fleet's addresses and models fresh.
+/// What is to be done, and how often.
 #[derive(Debug)]
-pub struct Upkeep {
-    named: Vec<Arc<Engine>>,
-    /// Engines whose models are not configured.
-    silent: Vec<Arc<Engine>>,
-    catalog: Arc<Catalog>,
+pub struct Duties {
     models_refresh: Duration,
     /// Where the routing logic weighs loads.
     scraper: Option<Scraper>,
     prober: Option<Prober>,
 }
 
-impl Upkeep {
-    /// The upkeep of `fleet` under these settings.
-    pub fn new(settings: &Settings, fleet: &Arc<Fleet>, catalog: Arc<Catalog>) -> Self {
-        let engines = || fleet.engines().iter().zip(&settings.engines);
-        let named = engines().filter(|(engine, _)| engine.has_name());
-        let silent = engines().filter(|(_, spec)| spec.models.is_empty());
+impl Duties {
+    /// The duties towards `fleet` under these settings.
+    pub fn new(settings: &Settings, fleet: &Arc<Fleet>, key: &Arc<EngineKey>) -> Self {
         let scraper = settings
             .engine_stats_interval
             .filter(|_| settings.routing.kind.weighs_load())
-            .map(|interval| Scraper::new(fleet.engines(), interval, ASK_LIMIT));
-        let key = settings.engine_api_key.as_ref().map(Secret::expose);
+            .map(|interval| Scraper::new(fleet, interval, ASK_LIMIT));
         let probe = settings.probe.clone();
         Self {
-            prober: probe.map(|probe| Prober::new(fleet, probe, key)),
+            prober: probe.map(|probe| Prober::new(fleet, probe, Arc::clone(key))),
             scraper,
-            named: named.map(|(engine, _)| Arc::clone(engine)).collect(),
-            silent: silent.map(|(engine, _)| Arc::clone(engine)).collect(),
-            catalog,
             models_refresh: settings.models_refresh,
         }
+    }
+}
+
+/// Keeps what is known of the fleet fresh.
+#[derive(Clone, Debug)]
+pub struct Upkeep {
+    fleet: Arc<Fleet>,
+    search: Arc<Search>,
+    catalog: Arc<Catalog>,
+    duties: watch::Receiver<Arc<Duties>>,
+}
+
+impl Upkeep {
+    /// The upkeep of `fleet`, which `search` is for, as `duties` say.
+    pub fn new(
+        fleet: Arc<Fleet>,
+        search: Arc<Search>,
+        catalog: Arc<Catalog>,
+        duties: watch::Receiver<Arc<Duties>>,
+    ) -> Self {
+        Self {
+            fleet,
+            search,
+            catalog,
+            duties,
+        }
+    }
+
+    fn duties(&self) -> Arc<Duties> {
+        Arc::clone(&self.duties.borrow())
     }
 
     /// Looks names up, asks for models and reads loads once.
     pub async fn round(&self) {
-        self.resolve().await;
-        tokio::join!(self.catalog.learn(&self.silent), self.read_loads());
-    }
-
-    async fn read_loads(&self) {
-        if let Some(scraper) = &self.scraper {
-            scraper.round(Duration::ZERO).await;
-        }
+        self.search.resolve().await;
+        let silent = self.fleet.silent();
+        let duties = self.duties();
+        tokio::join!(self.catalog.learn(&silent), async {
+            if let Some(scraper) = &duties.scraper {
+                scraper.round(Duration::ZERO).await;
+            }
+        });
     }
 
     /// Probes every engine once.
     pub async fn probe(&self) {
-        if let Some(prober) = &self.prober {
+        if let Some(prober) = &self.duties().prober {
             prober.round().await;
         }
     }
 
-    async fn keep_probing(&self) {
-        if let Some(prober) = &self.prober {
-            prober.run().await;
+    /// Goes on for ever. `ready` is called once engines are found, names looked up and models asked
+    /// for; or once that has taken too long.
+    pub async fn run(&mut self, ready: impl FnOnce()) {
+        let search = Arc::clone(&self.search);
+        tokio::select! {
+            () = search.run() => {}
+            () = async {
+                if timeout(FIRST_ROUND, self.first_round()).await.is_err() {
+                    log::warn!("engines are slow to be found; serving without them for now");
+                }
+                ready();
+                loop {
+                    self.keep_up().await;
+                }
+            } => {}
         }
     }
 
-    async fn keep_reading_loads(&self) {
-        if let Some(scraper) = &self.scraper {
-            scraper.run().await;
+    async fn first_round(&self) {
+        self.fleet.complete().await;
+        self.round().await;
+    }
+
+    /// Goes on until duties change.
+    async fn keep_up(&mut self) {
+        let duties = Arc::clone(&self.duties.borrow_and_update());
+        let Duties {
+            models_refresh,
+            scraper,
+            prober,
+        } = &*duties;
+        let mut changes = self.duties.clone();
+        tokio::select! {
+            _ = changes.changed() => {}
+            () = self.keep_learning(*models_refresh) => {}
+            () = run(scraper.as_ref().map(Scraper::run)) => {}
+            () = run(prober.as_ref().map(Prober::run)) => {}
         }
     }
 
-    async fn resolve(&self) {
-        join_all(self.named.iter().map(async |engine| {
-            if let Err(error) = engine.resolve().await {
-                log::warn!("engine={} could not be resolved: {error}", engine.label());
+    /// Asks engines for their models: at once where these are not known, as of one that has just
+    /// been found, and then every `interval`.
+    async fn keep_learning(&self, interval: Duration) {
+        attend(&self.fleet, |engine| async move {
+            if self.fleet.is_heard(engine.id()) {
+                tokio::time::sleep(interval).await;
             }
-        }))
+            loop {
+                if self.fleet.is_silent(engine.id()) {
+                    self.catalog.learn(&[Arc::clone(&engine)]).await;
+                }
+                tokio::time::sleep(interval).await;
+            }
+        })
         .await;
     }
+}
 
-    async fn keep_resolving(&self) {
-        if self.named.is_empty() {
-            return;
-        }
-        loop {
-            tokio::time::sleep(RESOLVE_INTERVAL).await;
-            self.resolve().await;
-        }
-    }
-
-    async fn keep_learning(&self) {
-        if self.silent.is_empty() {
-            return;
-        }
-        loop {
-            tokio::time::sleep(self.models_refresh).await;
-            self.catalog.learn(&self.silent).await;
-        }
+/// Does a duty for ever, or nothing where it is none.
+async fn run(duty: Option<impl Future<Output = ()>>) {
+    match duty {
+        Some(duty) => duty.await,
+        None => std::future::pending().await,
     }
 }
 
@@ -123,12 +165,8 @@ impl ServiceWithDependents for Upkeep {
         _listeners: usize,
         ready: ServiceReadyNotifier,
     ) {
-        if timeout(FIRST_ROUND, self.round()).await.is_err() {
-            log::warn!("engines are slow to be found; serving without them for now");
-        }
-        ready.notify_ready();
         tokio::select! {
-            _ = async { tokio::join!(self.keep_resolving(), self.keep_learning(), self.keep_reading_loads(), self.keep_probing()) } => {}
+            () = self.run(|| ready.notify_ready()) => {}
             _ = shutdown.wait_for(|down| *down) => {}
         }
     }

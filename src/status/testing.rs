@@ -51,6 +51,7 @@ pub(super) fn retried(outcomes: &[&'static str], took: u64) -> Vec<Attempt> {
 pub(super) fn record(attempts: &[Attempt]) -> Record<'_> {
     Record {
         request_id: "r-1",
+        trace: None,
         client: Some("127.0.0.1:5000".parse().unwrap()),
         method: "POST",
         path: "/v1/completions",
@@ -62,6 +63,7 @@ pub(super) fn record(attempts: &[Attempt]) -> Record<'_> {
         reason: "answered",
         attempts,
         backoff: Duration::ZERO,
+        backoffs: &[],
         first_byte: None,
         total: ms(20),
         bytes_in: 20,

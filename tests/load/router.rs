@@ -49,7 +49,7 @@ impl Router {
 
     /// The sum over all series `vllm_pingora_NAME` that carry all of these labels.
     pub(crate) fn sum(&self, name: &str, labels: &[(&str, &str)]) -> u64 {
-        let text = String::from_utf8(self.metrics.expose(self.fleet.engines())).unwrap();
+        let text = String::from_utf8(self.metrics.expose(&self.fleet)).unwrap();
         let labels: Vec<_> = labels.iter().map(|(k, v)| format!("{k}=\"{v}\"")).collect();
         text.lines()
             .filter_map(|line| {

@@ -1,96 +1,14 @@
 //! What bodies and slow readers cost in memory, and clients that vanish in time of the processor,
 //! seen from outside a router in a process of its own: C11, C18, C24.
 
-use std::net::SocketAddr;
-use std::process::Stdio;
 use std::time::Duration;
-
-use tokio::io::{AsyncBufReadExt, BufReader};
-use tokio::process::{Child, Command};
 
 use crate::support::*;
 
 const MIB: usize = 1 << 20;
 
-/// A router in a process of its own, which ends with this.
-struct Process {
-    child: Child,
-    addr: SocketAddr,
-}
-
-impl Process {
-    async fn start(engine: &ScriptedEngine) -> Self {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_vllm-pingora"))
-            .args([
-                "--host",
-                "127.0.0.1",
-                "--port",
-                "0",
-                "--admin-port",
-                "0",
-                "--health-check-interval-ms",
-                "0",
-            ])
-            .args([
-                "--threads",
-                "1",
-                "--static-models",
-                "m",
-                "--static-backends",
-            ])
-            .args([&engine.url(), "--enable-retries"])
-            .stderr(Stdio::piped())
-            .kill_on_drop(true)
-            .spawn()
-            .expect("the router starts");
-        let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
-        let listening = async {
-            while let Some(line) = lines.next_line().await.unwrap() {
-                let after = line.split("listening on ").nth(1);
-                if let Some(addr) = after.and_then(|rest| rest.split(',').next()) {
-                    return addr.parse().expect("an address");
-                }
-            }
-            panic!("the router ended");
-        };
-        let complaint = || "the router does not say where it listens".to_owned();
-        let addr = within(PATIENCE, complaint, listening).await;
-        // A pipe that nobody reads would stop the router.
-        tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
-        Self { child, addr }
-    }
-
-    /// Resident memory, in bytes.
-    fn memory(&self) -> usize {
-        let process = self.child.id().expect("a running process");
-        let pages = std::fs::read_to_string(format!("/proc/{process}/statm")).unwrap();
-        let pages: usize = pages.split(' ').nth(1).unwrap().parse().unwrap();
-        pages * 4096
-    }
-
-    /// Time of the processor used so far, in hundredths of a second.
-    fn ticks(&self) -> u64 {
-        let process = self.child.id().expect("a running process");
-        let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap();
-        // The fields after the name, which may hold blanks.
-        let fields: Vec<&str> = stat.rsplit(')').next().unwrap().split(' ').collect();
-        fields[12..14]
-            .iter()
-            .map(|t| t.parse::<u64>().unwrap())
-            .sum()
-    }
-
-    /// Waits until no more memory than this is in use.
-    async fn wait_for_memory_below(&self, most: usize) {
-        let below = async {
-            while self.memory() > most {
-                tokio::time::sleep(ms(5)).await;
-            }
-        };
-        let complaint = || format!("{} of {most} bytes are in use", self.memory());
-        within(PATIENCE, complaint, below).await;
-    }
-}
+/// Among many clients, one may be met by the failures meant for others.
+const RETRYING: [&str; 3] = ["--enable-retries", "--max-retries", "1000"];
 
 fn prompt(size: usize) -> Request {
     let body = format!(r#"{{"model":"m","prompt":"{}"}}"#, "x".repeat(size));
@@ -106,7 +24,7 @@ async fn c11_a_body_is_let_go_once_its_answer_has_begun_or_its_client_has_left()
     let begun = begun.header("Content-Type", "text/event-stream");
     let script = script([ok("warm"), hang(), begun]).forget_bodies();
     let engine = ScriptedEngine::start(script).await;
-    let router = Process::start(&engine).await;
+    let router = Process::start(&engine, &RETRYING, &[]).await;
     let ask = || async { Client::connect(router.addr).await };
     assert_eq!(ask().await.ask(&req_n()).await.text(), "warm");
     let idle = router.memory();
@@ -140,7 +58,7 @@ async fn c11_many_waiting_bodies_cost_little_more_than_their_bytes() {
     let engine = ScriptedEngine::start(script).await;
     // A busy machine takes a while over so many bytes.
     engine.set_patience(secs(60));
-    let router = Process::start(&engine).await;
+    let router = Process::start(&engine, &RETRYING, &[]).await;
     let mut client = Client::connect(router.addr).await;
     assert_eq!(client.ask(&req_n()).await.text(), "warm");
     let idle = router.memory();
@@ -171,7 +89,7 @@ async fn c24_twenty_clients_that_do_not_read_cost_little_memory_and_lose_nothing
     replies.extend(vec![endless; CLIENTS / 2]);
     replies.push(ok("quick"));
     let engine = ScriptedEngine::start(replies).await;
-    let router = Process::start(&engine).await;
+    let router = Process::start(&engine, &RETRYING, &[]).await;
     let mut client = Client::connect(router.addr).await;
     assert_eq!(client.ask(&req_n()).await.text(), "warm");
     let idle = router.memory();
@@ -210,7 +128,7 @@ async fn c24_twenty_clients_that_do_not_read_cost_little_memory_and_lose_nothing
 #[tokio::test]
 async fn c18_clients_that_vanish_in_their_upload_keep_no_core_busy() {
     let engine = ScriptedEngine::start(ok("good")).await;
-    let router = Process::start(&engine).await;
+    let router = Process::start(&engine, &RETRYING, &[]).await;
     let declared = ("Content-Length", "1048576");
     let chunked = ("Transfer-Encoding", "chunked");
     for (framing, part) in [

@@ -93,3 +93,25 @@ async fn an_answer_that_begins_while_draining_announces_the_close() {
     client.expect_eof().await;
     edge.stopped().await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn while_it_settles_connections_are_accepted_and_closed_after_their_answer() {
+    let engine = ScriptedEngine::start(ok("ok")).await;
+    let edge = edge(RETRIES).engines([&engine]).start().await;
+    let mut kept = Client::connect(edge.addr()).await;
+    let response = kept.ask(&req_n()).await;
+    assert_ne!(response.headers.get("connection"), Some("close"));
+    assert_eq!(edge.admin("/ready").await.status, 200);
+
+    edge.announce_the_end();
+    assert_eq!(edge.admin("/ready").await.status, 503);
+    // Neither a new client nor one with an open connection loses a request.
+    for mut client in [kept, Client::connect(edge.addr()).await] {
+        let response = client.ask(&req_n()).await;
+        assert_eq!((response.status, response.text()), (200, "ok"));
+        assert_eq!(response.headers.get("connection"), Some("close"));
+        client.expect_eof().await;
+    }
+    edge.drain();
+    edge.stopped().await;
+}

@@ -1,6 +1,8 @@
 //! The one list of settings, in the order of `conf/router.yaml`.
 
-use super::Group::{Engines, Health, Keys, Limits, Listening, Retries, Routing, Running};
+use super::Group::{
+    Discovery, Engines, Health, Keys, Limits, Listening, Retries, Routing, Running, Traces,
+};
 use super::Kind::{Choice, Host, List, Millis, Number, Path, Secret, Switch, Text, Whole};
 use super::Source::{Anywhere, File, Typed};
 use super::{DAY_MS, Key};
@@ -33,8 +35,9 @@ table! {
         "speak HTTP/2 with prior knowledge, too, on the public port";
 
     SERVICE_DISCOVERY: "service_discovery", Anywhere,
-        Choice(&["static"], &["k8s", "external-only", "dns"]), "static", Engines,
-        "how engines are found: static is the list given here";
+        Choice(&["static", "dns", "file", "k8s", "kubernetes"], &["external-only"]), "static", Engines,
+        "how engines are found: listed here, by names of the DNS, in a file that may change, or behind \
+         a Kubernetes Service (k8s or kubernetes)";
     ENGINES: "engines", File, List("[{url, models, weight, id}]"), "[]", Engines,
         "the engines: a url each, the models it serves, its weight and a name to choose it by; \
          without models the engine is asked";
@@ -56,6 +59,27 @@ table! {
 
     DEFAULT_MODEL: "default_model", Anywhere, Text, "null", Engines,
         "model, or alias of one, for requests that name none; left out, those are refused";
+
+    DNS_NAMES: "dns_names", Anywhere, List("NAME:PORT,NAME"), "[]", Discovery,
+        "for dns: names, each address of which is an engine: [http://]NAME[:PORT][/PREFIX], or \
+         without a port and beginning with _ for SRV records";
+    DNS_SERVERS: "dns_servers", Anywhere, List("IP[:PORT],IP[:PORT]"), "[]", Discovery,
+        "DNS servers to ask, also for names of listed engines; [] asks those of /etc/resolv.conf";
+    DNS_LONGEST_TTL_MS: "dns_longest_ttl_ms", Anywhere, Millis(1000, DAY_MS), "300000", Discovery,
+        "longest time, in milliseconds, before a name is looked up again, where its answer may be \
+         kept for longer";
+    DISCOVERY_FILE: "discovery_file", Anywhere, Path, "null", Discovery,
+        "for file: YAML or JSON list of engines of the form of engines; changes are taken in as they come";
+    K8S_NAMESPACE: "k8s_namespace", Anywhere, Text, "null", Discovery,
+        "for k8s: namespace of the Service; left out, the one this runs in";
+    K8S_SERVICE_NAME: "k8s_service_name", Anywhere, Text, "null", Discovery,
+        "for k8s: Service whose ready pods are the engines";
+    K8S_LABEL_SELECTOR: "k8s_label_selector", Anywhere, Text, "null", Discovery,
+        "for k8s: labels of the Services whose ready pods are the engines, such as app=vllm";
+    K8S_PORT: "k8s_port", Anywhere, Text, "8000", Discovery,
+        "for k8s: port of the pods, by number or by the name it has in the Service";
+    K8S_KUBECONFIG: "k8s_kubeconfig", Anywhere, Path, "null", Discovery,
+        "for k8s: kubeconfig file; left out, KUBECONFIG, ~/.kube/config or the service account of the pod";
 
     ROUTING_LOGIC: "routing_logic", Anywhere,
         Choice(&["roundrobin", "leastload", "session", "prefixaware"], &[]), "roundrobin", Routing,
@@ -105,6 +129,11 @@ table! {
         "how long an engine that comes back gets less than its share, in milliseconds; 0 is not at all";
     MOST_ENGINES_OUT: "most_engines_out", Anywhere, Number, "0.5", Health,
         "share of a model's engines that may be out, from 0 to 1; with more, all are asked";
+    HOLD_TIMEOUT_MS: "hold_timeout_ms", Anywhere, Millis(0, DAY_MS), "0", Health,
+        "longest wait of a request for an engine of its model to come up, where none is, in \
+         milliseconds; 0 fails it at once";
+    HOLD_QUEUE_SIZE: "hold_queue_size", Anywhere, Whole(1, 1_000_000), "1000", Health,
+        "most requests that wait so at once; further ones fail at once";
 
     ENABLE_RETRIES: "enable_retries", Anywhere, Switch, "false", Retries,
         "hide transient failures of engines by asking again; off, the settings below are ignored";
@@ -148,11 +177,31 @@ table! {
     ENGINE_API_KEY: "engine_api_key", Anywhere, Secret, "null", Keys,
         "key sent to the engines; left out, VLLM_API_KEY of the environment is taken, if set";
 
+    DRAIN_SETTLE_MS: "drain_settle_ms", Anywhere, Millis(0, DAY_MS), "0", Running,
+        "how long connections are still accepted after SIGTERM, with /ready at 503 and a close after \
+         each answer, until load balancers have heard of it, in milliseconds";
     GRACE_PERIOD_MS: "grace_period_ms", Anywhere, Millis(0, DAY_MS), "30000", Running,
-        "how long running requests may take to finish after SIGTERM, in milliseconds; 0 cuts them";
+        "how long running requests may take to finish after that, in milliseconds; 0 cuts them";
+    UPGRADE_SOCK: "upgrade_sock", Anywhere, Path, "null", Running,
+        "socket at which a process started with --upgrade waits for the listeners of the one that \
+         runs, which hands them over on SIGQUIT; a path only this user can write to";
     LOG_LEVEL: "log_level", Anywhere,
         Choice(&["off", "error", "warn", "info", "debug", "trace"], &[]), "info", Running,
         "least severity that is logged; off logs nothing";
     LOG_FORMAT: "log_format", Anywhere, Choice(&["text", "json"], &[]), "text", Running,
         "form of a log line";
+
+    OTEL_ENDPOINT: "otel_endpoint", Anywhere, Text, "null", Traces,
+        "collector that is sent a span per request and attempt over OTLP: http://HOST:PORT, or \
+         https; left out, OTEL_EXPORTER_OTLP_TRACES_ENDPOINT or OTEL_EXPORTER_OTLP_ENDPOINT of the \
+         environment is taken, and without those nothing is traced";
+    OTEL_PROTOCOL: "otel_protocol", Anywhere, Choice(&["grpc", "http"], &[]), "grpc", Traces,
+        "how the collector is spoken to; left out, OTEL_EXPORTER_OTLP_TRACES_PROTOCOL or \
+         OTEL_EXPORTER_OTLP_PROTOCOL of the environment is taken, if set";
+    OTEL_SERVICE_NAME: "otel_service_name", Anywhere, Text, "vllm-pingora", Traces,
+        "name of the service in traces; left out, OTEL_SERVICE_NAME of the environment is taken, \
+         if set";
+    OTEL_SAMPLING_RATIO: "otel_sampling_ratio", Anywhere, Number, "1", Traces,
+        "share of new traces that are recorded, from 0 to 1; a client's own trace is recorded if \
+         the client says so";
 }

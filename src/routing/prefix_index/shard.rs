@@ -52,6 +52,23 @@ impl Shard {
         }
     }
 
+    /// Changes the bound; what was used last stays.
+    pub(super) fn resize(&mut self, most_bytes: usize) {
+        if most_bytes == self.most_bytes {
+            return;
+        }
+        let mut resized = Self::new(most_bytes);
+        while let Some((block, holders)) = self.blocks.pop_lru() {
+            resized.lists += cost_of_list(&holders);
+            if resized.blocks.len() >= resized.most_blocks {
+                resized.drop_oldest();
+            }
+            resized.blocks.put(block, holders);
+            resized.shrink();
+        }
+        *self = resized;
+    }
+
     /// The holders of a block. Does not count as a use.
     pub(super) fn holders(&self, block: u64) -> Option<&Holders> {
         self.blocks.peek(&block)
@@ -69,6 +86,10 @@ impl Shard {
             }
             self.blocks.put(block, Holders::One(holder));
         }
+        self.shrink();
+    }
+
+    fn shrink(&mut self) {
         while self.bytes() > self.most_bytes && self.blocks.len() > 1 {
             self.drop_oldest();
         }

@@ -1,14 +1,17 @@
 //! The real router, in the test's own runtime, on ports of its own.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::net::{SocketAddr, TcpListener};
+use std::path::Path;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
-use vllm_pingora::config::Settings;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use vllm_pingora::config::{self, Inputs, Load, Settings};
 use vllm_pingora::engines::Fleet;
 use vllm_pingora::metrics::Metrics;
-use vllm_pingora::server::{Drain, Listener, Parts, Upkeep};
+use vllm_pingora::server::{Drain, Listener, Parts, Reloader, Upkeep};
 
 use super::{Client, PATIENCE, Request, Response, ScriptedEngine, within};
 
@@ -79,17 +82,43 @@ impl EdgeBuilder {
         self
     }
 
+    fn text(&self) -> String {
+        let engines = self.engines.concat();
+        let key = if engines.is_empty() { "" } else { "engines:\n" };
+        format!("{}\n{key}{engines}", self.yaml)
+    }
+
     /// Starts the router and waits until it has looked up names and asked for models.
     pub async fn start(self) -> TestEdge {
-        let yaml = format!("{}\nengines:\n{}", self.yaml, self.engines.concat());
+        self.start_with(async |upkeep| upkeep.round().await).await
+    }
+
+    /// The same, and goes on with all that goes on behind requests: engines are found, names
+    /// looked up again, models asked for again.
+    pub async fn start_kept_up(self) -> TestEdge {
+        self.start_with(async |upkeep| {
+            let mut upkeep = upkeep.clone();
+            let (ready, is_ready) = tokio::sync::oneshot::channel();
+            tokio::spawn(async move {
+                upkeep.run(|| ready.send(()).expect("somebody waits")).await;
+            });
+            is_ready.await.expect("the upkeep goes on");
+        })
+        .await
+    }
+
+    async fn start_with(self, begin: impl AsyncFnOnce(&Upkeep)) -> TestEdge {
+        let yaml = self.text();
         let settings = Settings::from_yaml(&yaml).unwrap_or_else(|e| panic!("{e}\n{yaml}"));
         capture_logs();
         walk_the_clock();
         let drain = Drain::default();
         let parts = Parts::new(&settings, &drain).expect("the router starts");
-        parts.upkeep.round().await;
+        begin(&parts.upkeep).await;
         let fleet = Arc::clone(&parts.admin.fleet);
         let metrics = parts.admin.metrics.clone();
+        let file = Arc::new(Mutex::new(yaml));
+        let reloader = Reloader::new(reading(&file), settings, parts.live);
         let (public, addr) = bind();
         let (admin, admin_addr) = bind();
         let mut public = Listener::new("public", public, parts.edge, drain.clone(), None);
@@ -98,6 +127,11 @@ impl EdgeBuilder {
         let mut admin = Listener::new("admin", admin, admin_app, admin_drain.clone(), None);
         let served = tokio::spawn(async move { public.serve().await });
         tokio::spawn(async move { admin.serve().await });
+        let (stop_traces, stopped) = watch::channel(false);
+        let traces = parts.traces.map(|outlet| {
+            let exporter = outlet.open().expect("a way to the collector");
+            tokio::spawn(exporter.run(stopped))
+        });
         TestEdge {
             addr,
             admin_addr,
@@ -106,9 +140,27 @@ impl EdgeBuilder {
             fleet,
             metrics,
             upkeep: parts.upkeep,
+            reloader,
+            file,
             served,
+            stop_traces,
+            traces,
         }
     }
+}
+
+/// Reads the configuration from `file`.
+fn reading(file: &Arc<Mutex<String>>) -> Load {
+    let file = Arc::clone(file);
+    Box::new(move || {
+        let none = BTreeMap::new();
+        let text = file.lock().expect("no panic").clone();
+        config::load(Inputs {
+            flags: &none,
+            env: &none,
+            file: Some((Path::new("router.yaml"), &text)),
+        })
+    })
 }
 
 /// Keeps a paused clock from jumping. It runs on whenever nothing is ready, and for a moment
@@ -138,7 +190,12 @@ pub struct TestEdge {
     fleet: Arc<Fleet>,
     metrics: Metrics,
     upkeep: Upkeep,
-    served: tokio::task::JoinHandle<()>,
+    reloader: Reloader,
+    /// The text of the configuration.
+    file: Arc<Mutex<String>>,
+    served: JoinHandle<()>,
+    stop_traces: watch::Sender<bool>,
+    traces: Option<JoinHandle<()>>,
 }
 
 impl TestEdge {
@@ -165,7 +222,7 @@ impl TestEdge {
 
     /// The whole exposition.
     pub fn exposition(&self) -> String {
-        String::from_utf8(self.metrics.expose(self.fleet.engines())).expect("text")
+        String::from_utf8(self.metrics.expose(&self.fleet)).expect("text")
     }
 
     /// The sum over all series of this name that carry all of these labels.
@@ -214,6 +271,50 @@ impl TestEdge {
             assert_eq!(found, within as f64, "waits of up to {bound} s");
         }
         assert_eq!(self.metric(&name("count"), &[]), expected.len() as f64);
+    }
+
+    pub fn fleet(&self) -> &Fleet {
+        &self.fleet
+    }
+
+    /// The URLs of the engines there are now.
+    pub fn engines(&self) -> Vec<String> {
+        let engines = self.fleet.engines();
+        engines
+            .iter()
+            .map(|engine| engine.url().to_string())
+            .collect()
+    }
+
+    /// Waits until these are the engines there are, in any order, and it is known what they serve.
+    pub async fn wait_for_engines<'a>(&self, urls: impl IntoIterator<Item = &'a str>) {
+        let mut wanted: Vec<_> = urls.into_iter().map(ToOwned::to_owned).collect();
+        wanted.sort_unstable();
+        let mut changes = self.fleet.watch();
+        let settled = async {
+            loop {
+                let mut engines = self.engines();
+                engines.sort_unstable();
+                let all = self.fleet.engines();
+                if engines == wanted && all.iter().all(|e| self.fleet.is_heard(e.id())) {
+                    return;
+                }
+                changes.changed().await.expect("the fleet is there");
+            }
+        };
+        let complaint = || format!("{:?} are not {wanted:?}, or not heard", self.engines());
+        within(PATIENCE, complaint, settled).await;
+    }
+
+    /// Changes the configuration to this one, as after a HUP signal; whether it is taken on.
+    pub fn reload(&self, changed: &EdgeBuilder) -> bool {
+        self.reload_text(&changed.text())
+    }
+
+    /// Changes the text of the configuration to this one; whether it is taken on.
+    pub fn reload_text(&self, text: &str) -> bool {
+        text.clone_into(&mut self.file.lock().expect("no panic"));
+        self.reloader.reload()
     }
 
     /// Probes every engine once.
@@ -286,6 +387,20 @@ impl TestEdge {
     pub fn drain(&self) -> &Drain {
         self.drain.begin();
         &self.drain
+    }
+
+    /// Sends the spans that are left, as at the end of the process.
+    pub async fn end_traces(&mut self) {
+        self.stop_traces.send_replace(true);
+        let sending = self.traces.take().expect("there are traces");
+        within(PATIENCE, || "spans are still sent".to_owned(), sending)
+            .await
+            .expect("no panic");
+    }
+
+    /// Announces the end, as after a TERM signal with a settle time.
+    pub fn announce_the_end(&self) {
+        self.drain.announce();
     }
 
     /// Waits until the listener has stopped.

@@ -1,0 +1,70 @@
+//! What becomes known of an engine while the process runs.
+
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use arc_swap::ArcSwap;
+
+use super::health::Health;
+
+/// What has become known of one engine, shared by all who hold it.
+#[derive(Debug)]
+pub(super) struct State {
+    pub(super) addresses: ArcSwap<Vec<SocketAddr>>,
+    /// How often they have changed.
+    pub(super) moves: AtomicU32,
+    /// Place of the address that was connected to last.
+    pub(super) preferred: AtomicUsize,
+    pub(super) in_flight: Arc<AtomicUsize>,
+    pub(super) reported: Reported,
+    pub(super) incarnation: AtomicU32,
+    pub(super) health: Mutex<Health>,
+    /// Nothing at all speaks against it, as of nearly all engines nearly all the time: then nobody
+    /// need look at its health.
+    pub(super) is_plain: AtomicBool,
+    /// It has answered a request since it was last probed.
+    pub(super) is_busy: AtomicBool,
+    /// It does not belong to the fleet any more.
+    pub(super) gone: AtomicBool,
+}
+
+impl State {
+    pub(super) fn new(addresses: Vec<SocketAddr>) -> Self {
+        Self {
+            addresses: ArcSwap::from_pointee(addresses),
+            moves: AtomicU32::new(0),
+            preferred: AtomicUsize::new(0),
+            in_flight: Arc::default(),
+            reported: Reported::default(),
+            incarnation: AtomicU32::new(0),
+            health: Mutex::default(),
+            is_plain: AtomicBool::new(true),
+            is_busy: AtomicBool::new(false),
+            gone: AtomicBool::new(false),
+        }
+    }
+}
+
+/// The load an engine has told of beyond our own, in bits of `f32`: both, since a logic reads
+/// them together.
+#[derive(Debug, Default)]
+pub(super) struct Reported(AtomicU64);
+
+impl Reported {
+    #[allow(clippy::cast_possible_truncation)] // gauges of a few digits
+    pub(super) fn set(&self, foreign_and_waiting: f64, kv_cache: f64) {
+        let bits = |value: f64| u64::from((value as f32).to_bits());
+        self.0.store(
+            bits(foreign_and_waiting) << 32 | bits(kv_cache),
+            Ordering::Relaxed,
+        );
+    }
+
+    pub(super) fn get(&self) -> (f64, f64) {
+        #[allow(clippy::cast_possible_truncation)] // the halves
+        let value = |bits: u64| f64::from(f32::from_bits(bits as u32));
+        let both = self.0.load(Ordering::Relaxed);
+        (value(both >> 32), value(both & 0xFFFF_FFFF))
+    }
+}
