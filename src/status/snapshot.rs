@@ -143,7 +143,8 @@ pub struct Standing {
     pub models: Vec<String>,
     /// Its share of the requests, relative to the others.
     pub weight: Option<u32>,
-    /// Its condition; `gone` where it has left the fleet.
+    /// Its condition; `leaving` where it has left the fleet and still runs requests, `gone` where
+    /// it runs none any more.
     pub condition: &'static str,
     /// Why.
     pub reason: &'static str,

@@ -9,13 +9,14 @@ const STRIP = { width: 182, height: 24 };
 /** An engine that fails so many of its attempts is worth a look, whatever its condition. */
 const MANY_ERRORS = 0.05;
 
-const LEVELS = { up: "ok", erring: "warn", ejected: "bad", down: "bad", gone: "idle" };
+const LEVELS = { up: "ok", erring: "warn", ejected: "bad", down: "bad", leaving: "idle", gone: "idle" };
 const ORDER = { bad: 0, warn: 1, ok: 2, idle: 3 };
 const WORDS = {
   up: "up",
   erring: "erring",
   ejected: "out",
   down: "down",
+  leaving: "leaving",
   gone: "gone",
 };
 const REASONS = {
