@@ -38,8 +38,11 @@ fn status(engines: u16) -> (Status, Vec<Arc<str>>) {
         })
         .collect();
     let fleet = Arc::new(Fleet::new(&specs, &BTreeMap::new(), Policy::default()));
-    let labels = fleet.engines().iter();
-    let labels = labels.map(|engine| Arc::clone(engine.label())).collect();
+    let engines = fleet.engines();
+    let labels = engines
+        .iter()
+        .map(|engine| Arc::clone(engine.label()))
+        .collect();
     let (_, draining) = watch::channel(false);
     let status = Status::new(fleet, Metrics::new().unwrap(), draining, true);
     (status, labels)
@@ -59,6 +62,7 @@ fn attempt(engine: &Arc<str>, outcome: &'static str, code: u16) -> Attempt {
 fn record(attempts: &[Attempt]) -> Record<'_> {
     Record {
         request_id: "0123456789abcdef0123456789abcdef",
+        trace: None,
         client: Some("127.0.0.1:5000".parse().unwrap()),
         method: "POST",
         path: "/v1/chat/completions",
@@ -70,6 +74,7 @@ fn record(attempts: &[Attempt]) -> Record<'_> {
         reason: "answered",
         attempts,
         backoff: Duration::ZERO,
+        backoffs: &[],
         first_byte: Some(Duration::from_millis(80)),
         total: Duration::from_secs(1),
         bytes_in: 1000,

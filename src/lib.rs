@@ -16,6 +16,7 @@
 //!
 //! Around it: [`config`] and [`cli`] make the settings, [`server`] starts and stops everything,
 //! [`admin`] shows it, [`logging`] writes it down, [`api_error`] words our own refusals, and
+//! [`watched_file`] says when a file was changed, and
 //! [`simulator`] is an engine to try it all on.
 //!
 //! What decides (`retry`, `routing`, `request`, `config`) knows no socket, clock or dice; what
@@ -40,3 +41,4 @@ pub mod server;
 pub mod simulator;
 pub mod status;
 pub mod traces;
+pub mod watched_file;

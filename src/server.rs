@@ -14,7 +14,7 @@ mod upkeep;
 
 use std::io;
 use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -79,6 +79,8 @@ pub enum ServeError {
 pub struct Start {
     /// Reads the configuration anew, when a signal says so.
     pub load: Load,
+    /// The file whose changes say so as well.
+    pub watched: Option<PathBuf>,
     /// Take the listeners over from the process that has them.
     pub upgrade: bool,
 }
@@ -86,6 +88,7 @@ pub struct Start {
 impl std::fmt::Debug for Start {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Start")
+            .field("watched", &self.watched)
             .field("upgrade", &self.upgrade)
             .finish_non_exhaustive()
     }
@@ -161,7 +164,15 @@ pub fn run(settings: &Settings, start: Start) -> Result<(), ServeError> {
         settle: settings.drain_settle,
         grace: settings.grace_period,
     };
-    let signals = Signals::new(drain, admin_drain, pace, handover, reloader, welcome);
+    let signals = Signals::new(
+        drain,
+        admin_drain,
+        pace,
+        handover,
+        reloader,
+        start.watched,
+        welcome,
+    );
     server.run(RunArgs {
         shutdown_signal: Box::new(signals),
     });

@@ -123,7 +123,7 @@ impl Upkeep {
         } = &*duties;
         let mut changes = self.duties.clone();
         tokio::select! {
-            _ = changes.changed() => {}
+            Ok(()) = changes.changed() => {}
             () = self.keep_learning(*models_refresh) => {}
             () = run(scraper.as_ref().map(Scraper::run)) => {}
             () = run(prober.as_ref().map(Prober::run)) => {}

@@ -114,7 +114,7 @@ async fn a_broken_file_changes_nothing_and_all_its_mistakes_are_told_once() {
                 ":2: [1]: has no url",
             ][..],
         ),
-        ("- {url: [", &[":1: not valid YAML"]),
+        ("- {url: [", &[":2: not valid YAML"]),
         ("", &[": holds nothing; a list without engines is []"]),
         ("engines: []", &[": a mapping is not a list of engines"]),
     ] {
