@@ -83,10 +83,10 @@ impl HttpServerApp for Admin {
     async fn process_new_http(
         self: &Arc<Self>,
         mut session: ServerSession,
-        _shutdown: &ShutdownWatch,
+        drains: &ShutdownWatch,
     ) -> Option<ReusedHttpStream> {
         let served = match session.read_request().await {
-            Ok(true) => self.serve(&mut session).await,
+            Ok(true) => self.serve(&mut session, drains).await,
             Ok(false) => return None,
             Err(error) => Err(error),
         };
@@ -101,12 +101,12 @@ impl HttpServerApp for Admin {
 }
 
 impl Admin {
-    async fn serve(&self, session: &mut ServerSession) -> Result<()> {
-        session.set_keepalive(Some(KEEPALIVE));
+    async fn serve(&self, session: &mut ServerSession, drains: &ShutdownWatch) -> Result<()> {
+        session.set_keepalive((!*drains.borrow()).then_some(KEEPALIVE));
         let request = session.req_header();
         if request.uri.path() == events::PATH && reads(&request.method) {
             return match self.streams.enter(&request.headers) {
-                Ok(_entered) => events::stream(&self.status, session).await,
+                Ok(_entered) => events::stream(&self.status, drains.clone(), session).await,
                 Err(refusal) => refuse(session, &refusal).await,
             };
         }

@@ -142,26 +142,42 @@ impl Status {
         snapshot
     }
 
+    /// The engines of the fleet, then those that have left it and still run requests.
     fn standings(&self) -> Vec<(Arc<str>, Standing)> {
-        let engines = self.0.fleet.engines();
-        let engines = engines.iter().enumerate();
-        engines
-            .map(|(place, engine)| {
-                let (condition, since) = engine.condition();
-                let standing = Standing {
-                    id: Some(engine.name().into()),
-                    place: Some(place),
-                    models: self.0.fleet.models_of(engine.id()),
-                    weight: Some(engine.weight()),
-                    condition: condition.label(),
-                    reason: condition.reason(),
-                    since: Some(since),
-                    in_flight: engine.in_flight(),
-                    load: (engine.load() * 100.0).round() / 100.0,
-                };
-                (Arc::clone(engine.label()), standing)
-            })
+        let (present, leaving) = (self.0.fleet.engines(), self.0.fleet.leaving());
+        let has_come_again =
+            |engine: &Engine| present.iter().any(|it| it.label() == engine.label());
+        let leaving = leaving.iter().filter(|engine| !has_come_again(engine));
+        let present = (0..).map(Some).zip(present.iter());
+        present
+            .chain(leaving.map(|engine| (None, engine)))
+            .map(|(place, engine)| (Arc::clone(engine.label()), self.standing(place, engine)))
             .collect()
+    }
+
+    fn standing(&self, place: Option<usize>, engine: &Engine) -> Standing {
+        let known = Standing {
+            id: Some(engine.name().into()),
+            models: self.0.fleet.models_of(engine.id()),
+            weight: Some(engine.weight()),
+            in_flight: engine.in_flight(),
+            load: (engine.load() * 100.0).round() / 100.0,
+            ..Standing::GONE
+        };
+        if place.is_none() {
+            return Standing {
+                condition: "leaving",
+                ..known
+            };
+        }
+        let (condition, since) = engine.condition();
+        Standing {
+            place,
+            condition: condition.label(),
+            reason: condition.reason(),
+            since: Some(since),
+            ..known
+        }
     }
 }
 

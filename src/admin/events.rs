@@ -12,6 +12,7 @@ use bytes::Bytes;
 use http::header::{HeaderMap, HeaderName, TRANSFER_ENCODING};
 use http::{Method, Version};
 use pingora_core::protocols::http::ServerSession;
+use pingora_core::server::ShutdownWatch;
 use pingora_core::{Error, ErrorType, OrErr as _, Result};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{sleep, timeout};
@@ -56,11 +57,15 @@ impl Streams {
     }
 }
 
-/// Tells of `status` until the reader has gone, or the process ends.
+/// Tells of `status` until the reader has gone, the listener drains or the process ends.
 ///
 /// # Errors
 /// The reader is too slow, or gone in the middle of an event.
-pub(super) async fn stream(status: &Status, session: &mut ServerSession) -> Result<()> {
+pub(super) async fn stream(
+    status: &Status,
+    mut drains: ShutdownWatch,
+    session: &mut ServerSession,
+) -> Result<()> {
     let request = session.req_header();
     let (version, method) = (request.version, request.method.clone());
     let mut head = head(200, "text/event-stream")?;
@@ -81,6 +86,8 @@ pub(super) async fn stream(status: &Status, session: &mut ServerSession) -> Resu
             biased;
             // Nothing more is expected of the reader.
             _ = session.read_body_or_idle(true) => return Ok(()),
+            // Whoever comes back finds the process that listens now.
+            _ = drains.wait_for(|drains| *drains) => return Ok(()),
             () = sleep(status.next_period(PERIOD)) => {}
         }
         let now = status.shared(PERIOD);

@@ -23,7 +23,12 @@ macro_rules! files {
 const FILES: &[File] = files! {
     "/" HTML "index.html",
     "/page/icon.svg" PICTURE "icon.svg",
-    "/page/style.css" STYLE "style.css",
+    "/page/colours.css" STYLE "colours.css",
+    "/page/base.css" STYLE "base.css",
+    "/page/layout.css" STYLE "layout.css",
+    "/page/charts.css" STYLE "charts.css",
+    "/page/tables.css" STYLE "tables.css",
+    "/page/requests.css" STYLE "requests.css",
     "/page/theme.js" SCRIPT "theme.js",
     "/page/main.js" SCRIPT "main.js",
     "/page/feed.js" SCRIPT "feed.js",

@@ -1,6 +1,6 @@
 //! What is known at one moment, as `/status` tells it, and what has changed since another one.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -143,7 +143,8 @@ pub struct Standing {
     pub models: Vec<String>,
     /// Its share of the requests, relative to the others.
     pub weight: Option<u32>,
-    /// Its condition; `gone` where it has left the fleet.
+    /// Its condition; `leaving` where it has left the fleet and still runs requests, `gone` where
+    /// it runs none any more.
     pub condition: &'static str,
     /// Why.
     pub reason: &'static str,
@@ -213,10 +214,11 @@ impl Snapshot {
             .map(|(cell, totals)| CellOfAll::new(cell, totals))
             .collect();
         cells.reverse();
+        let there: HashSet<&str> = fleet.iter().map(|(label, _)| &**label).collect();
         let mut gone: Vec<_> = history
             .engines
             .labels()
-            .filter(|label| !fleet.iter().any(|(known, _)| known == *label))
+            .filter(|label| !there.contains(&***label))
             .map(|label| (Arc::clone(label), Standing::GONE))
             .collect();
         gone.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));

@@ -59,12 +59,13 @@ impl Engines {
     }
 
     fn count_one(&mut self, attempt: &Attempt, now: Duration) -> &mut Work {
-        if !self.by_label.contains_key(&attempt.engine) {
+        let label = &attempt.engine;
+        if !self.by_label.contains_key(label) {
             self.make_room();
         }
         let ring = self
             .by_label
-            .entry(Arc::clone(&attempt.engine))
+            .entry(Arc::clone(label))
             .or_insert_with(|| Ring::new(SPAN_OF_AN_ENGINE, CELLS_OF_AN_ENGINE));
         let work = ring.at(now);
         work.attempts += 1;

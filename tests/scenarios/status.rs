@@ -260,6 +260,36 @@ async fn an_engine_goes_out_and_comes_back() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_engine_that_leaves_the_fleet_is_told_of_for_a_while() {
+    let leaves = ScriptedEngine::start(script(sse(10, secs(1)))).await;
+    let stays = ScriptedEngine::start(ok("stays")).await;
+    let edge = edge(RETRIES).engines([&leaves]).start().await;
+    let mut client = Client::connect(edge.addr()).await;
+    client.send_request(&req_s()).await;
+    let mut response = client.read_head().await;
+    client.read_events(&mut response, 1).await;
+    assert!(edge.reload(&self::edge(RETRIES).engines([&stays])));
+    let engines = async || edge.admin("/status").await.json()["engines"].clone();
+    let urls = [stays.url(), leaves.url()];
+    let seen = engines().await;
+    assert_eq!(each(&seen, "engine"), urls);
+    assert_eq!(each(&seen, "condition"), ["up", "leaving"]);
+    assert_eq!(each(&seen, "place"), [json!(0), json!(null)]);
+    assert_eq!(each(&seen, "in_flight"), [0, 1]);
+    client.finish(&mut response).await;
+    edge.wait_until_idle().await;
+    let seen = engines().await;
+    assert_eq!(each(&seen, "engine"), urls);
+    assert_eq!(each(&seen, "condition"), ["up", "gone"]);
+    assert_eq!(seen[1]["windows"][0]["attempts"], 1);
+    // Turned off while it runs.
+    assert!(edge.reload(&self::edge("").engines([&stays])));
+    assert_eq!(edge.admin("/status").await.json()["retries_enabled"], false);
+    tokio::time::sleep(secs(915)).await;
+    assert_eq!(each(&engines().await, "engine"), [stays.url()]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_has_grown_old_is_told_no_more() {
     let engine = ScriptedEngine::start([status(503), ok("ok")]).await;
     let edge = edge(RETRIES).engines([&engine]).start().await;
@@ -367,6 +397,18 @@ async fn the_stream_tells_everything_at_first_and_then_what_has_changed() {
             break;
         }
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stream_ends_in_good_order_when_another_process_has_the_listener() {
+    let engine = ScriptedEngine::start(ok("ok")).await;
+    let edge = edge(RETRIES).engines([&engine]).start().await;
+    let (mut client, mut stream) = listen(&edge).await;
+    client.read_events(&mut stream, 2).await;
+    edge.drain_admin();
+    client.finish(&mut stream).await;
+    assert!(stream.complete);
+    client.expect_eof().await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -481,7 +523,7 @@ async fn the_page_and_its_files_are_served_with_a_strict_policy() {
                 .map(|name| format!("/{name}")),
         );
     }
-    assert_eq!(paths.len(), 5);
+    assert_eq!(paths.len(), 10);
     for path in paths
         .iter()
         .map(String::as_str)

@@ -4,18 +4,19 @@ import { arrange, el, icon, setAttribute, setText, svg } from "./dom.js";
 import { NOTHING, count, counted, duration, millis, rate, share, words } from "./format.js";
 
 /** More rows than these are shown only on demand. */
-const ROWS = 50;
+const ROWS = 20;
 const STRIP = { width: 182, height: 24 };
 /** An engine that fails so many of its attempts is worth a look, whatever its condition. */
 const MANY_ERRORS = 0.05;
 
-const LEVELS = { up: "ok", erring: "warn", ejected: "bad", down: "bad", gone: "idle" };
+const LEVELS = { up: "ok", erring: "warn", ejected: "bad", down: "bad", leaving: "idle", gone: "idle" };
 const ORDER = { bad: 0, warn: 1, ok: 2, idle: 3 };
 const WORDS = {
   up: "up",
   erring: "erring",
   ejected: "out",
   down: "down",
+  leaving: "leaving",
   gone: "gone",
 };
 const REASONS = {

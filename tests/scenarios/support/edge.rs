@@ -378,6 +378,11 @@ impl TestEdge {
         self.drain.open()
     }
 
+    /// Leads the admin port to its end, as when another process has taken it over.
+    pub fn drain_admin(&self) {
+        self.admin_drain.begin();
+    }
+
     /// The connections to the admin port that are open.
     pub fn admin_open(&self) -> usize {
         self.admin_drain.open()
