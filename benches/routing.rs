@@ -27,6 +27,9 @@
     reason = "a bench that cannot go on should say so; figures are for people; nothing is exported"
 )]
 
+mod drawing;
+mod fleet;
+
 mod routing {
     pub mod blocks;
     pub mod cache;
@@ -37,13 +40,11 @@ mod routing {
     pub mod figures;
     pub mod fixed;
     pub mod options;
-    pub mod panel;
     pub mod picture;
     pub mod plan;
+    pub mod prompt;
     pub mod report;
-    pub mod router;
     pub mod simulate;
-    pub mod svg;
     pub mod talk;
     pub mod trace;
     pub mod world;

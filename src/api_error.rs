@@ -40,12 +40,12 @@ impl ApiError {
         )
     }
 
-    /// 403: a page of another site made a browser send a control call.
+    /// 403: a page of another site made a browser send a control call, or ask for a stream.
     pub fn foreign_origin() -> Self {
         Self::new(
             403,
             "foreign_origin",
-            "control calls are not accepted from pages of other sites",
+            "control calls and streams are not accepted from pages of other sites",
         )
     }
 
@@ -213,6 +213,15 @@ impl ApiError {
             503,
             "no_engine_available",
             "no engine is available; try again later",
+        )
+    }
+
+    /// 503: more than `limit` streams of the status page; for the admin port only.
+    pub fn too_many_streams(limit: usize) -> Self {
+        Self::new(
+            503,
+            "too_many_streams",
+            format!("there are {limit} streams of events; ask for /status instead"),
         )
     }
 

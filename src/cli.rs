@@ -21,6 +21,7 @@ const CONFIG: &str = "config-file";
 const CHECK: &str = "check";
 const PRINT_CONFIG: &str = "print-config";
 const UPGRADE: &str = "upgrade";
+const WATCH: &str = "watch";
 
 /// The exit status after a mistake in the configuration, as after one in the flags.
 pub const USAGE: u8 = 2;
@@ -79,6 +80,13 @@ pub fn command() -> Command {
                 .long(PRINT_CONFIG)
                 .action(ArgAction::SetTrue)
                 .help("Print the configuration in force as YAML, secrets as ***, and exit"),
+        )
+        .arg(
+            Arg::new(WATCH)
+                .long(WATCH)
+                .action(ArgAction::SetTrue)
+                .requires(CONFIG)
+                .help("Read the file again when it has changed, as after SIGHUP"),
         )
         .arg(
             Arg::new(UPGRADE)
@@ -140,12 +148,14 @@ fn help(key: &Key) -> StyledStr {
 pub fn task(matches: &ArgMatches, env: BTreeMap<String, String>) -> Result<Task, ConfigErrors> {
     let path = matches.get_one::<PathBuf>(CONFIG).cloned();
     let flags = flags(matches);
+    let file = path.clone();
     let load = move || {
-        let text = path.as_deref().map(read).transpose()?;
+        let path = file.as_deref();
+        let text = path.map(read).transpose()?;
         config::load(Inputs {
             flags: &flags,
             env: &env,
-            file: path.as_deref().zip(text.as_deref()),
+            file: path.zip(text.as_deref()),
         })
     };
     let loaded = load()?;
@@ -158,8 +168,14 @@ pub fn task(matches: &ArgMatches, env: BTreeMap<String, String>) -> Result<Task,
         if upgrade && loaded.settings.upgrade_sock.is_none() {
             return Err(ConfigErrors::of(NO_SOCKET.to_owned()));
         }
+        let watched = matches.get_flag(WATCH).then_some(path).flatten();
         let load = Box::new(load);
-        return Ok(Task::Serve(Box::new(loaded), Start { load, upgrade }));
+        let start = Start {
+            load,
+            watched,
+            upgrade,
+        };
+        return Ok(Task::Serve(Box::new(loaded), start));
     };
     Ok(Task::Print {
         text,

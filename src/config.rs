@@ -15,6 +15,7 @@ mod across;
 mod aliases;
 mod api_keys;
 mod collector_url;
+mod discovery;
 mod engine_url;
 mod engines;
 mod extra_routes;
@@ -38,10 +39,12 @@ mod yaml;
 
 pub use collector_url::CollectorUrl;
 pub use engine_url::{EngineUrl, EngineUrlError};
+pub use engines::engine_list;
 pub use report::ConfigErrors;
 pub use secret::{HIDDEN, Secret, SecretError};
 pub use settings::{EngineSpec, ExtraRoute, LogFormat, LogLevel, Settings};
 
+use crate::discovery::Discovery;
 pub use crate::request::route::ModelSource;
 pub use crate::retry::Resend;
 
@@ -117,8 +120,11 @@ impl Settings {
 
 /// Reads every setting. After a mistake some value stands in, which `load` never lets out.
 fn read(reader: &mut Reader<'_>) -> Settings {
-    reader.choice(&keys::SERVICE_DISCOVERY);
-    let engines = engines::read(reader);
+    let discovery = discovery::read(reader);
+    let engines = match discovery {
+        Discovery::Static => engines::read(reader),
+        _ => Some(Vec::new()),
+    };
     Settings {
         host: listening(reader, &keys::HOST),
         port: u16::try_from(reader.whole(&keys::PORT)).unwrap_or(0),
@@ -128,6 +134,8 @@ fn read(reader: &mut Reader<'_>) -> Settings {
         h2c: reader.switch(&keys::H2C),
         aliases: aliases::read(reader, engines.as_deref()),
         engines: engines.unwrap_or_default(),
+        discovery,
+        dns: discovery::dns(reader),
         models_refresh: reader.millis(&keys::MODELS_REFRESH_MS),
         default_model: reader.text(&keys::DEFAULT_MODEL).map(|(_, text)| text),
         routing: routing::read(reader),

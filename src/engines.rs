@@ -25,6 +25,7 @@ mod scraper;
 mod state;
 
 pub use ask::{AskError, Asker, Question};
+pub use attend::attend;
 pub use catalog::{Catalog, ModelEntry};
 pub use engine::{Engine, EngineId, InFlight};
 pub use engine_key::EngineKey;

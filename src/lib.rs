@@ -7,13 +7,16 @@
 //!    attempt;
 //! 2. [`proxy`] checks the key, finds the [route](request::route) and reads the model
 //!    ([`request`]);
-//! 3. [`engines`] says who serves that model, [`routing`] picks one of them;
+//! 3. [`engines`] says who serves that model ([`discovery`] who there is), [`routing`] picks one
+//!    of them;
 //! 4. the engine answers, refuses or dies; [`retry`] decides what follows;
 //! 5. [`edge`] lets the answer through from its first body byte on;
-//! 6. a [`record`] of how it ended goes to [`metrics`], the [`access_log`] and [`traces`], once.
+//! 6. a [`record`] of how it ended goes to [`metrics`], the [`status`] page, the [`access_log`] and
+//!    [`traces`], once.
 //!
 //! Around it: [`config`] and [`cli`] make the settings, [`server`] starts and stops everything,
 //! [`admin`] shows it, [`logging`] writes it down, [`api_error`] words our own refusals, and
+//! [`watched_file`] says when a file was changed, and
 //! [`simulator`] is an engine to try it all on.
 //!
 //! What decides (`retry`, `routing`, `request`, `config`) knows no socket, clock or dice; what
@@ -24,6 +27,7 @@ pub mod admin;
 pub mod api_error;
 pub mod cli;
 pub mod config;
+pub mod discovery;
 pub mod edge;
 pub mod engines;
 pub mod logging;
@@ -35,4 +39,6 @@ pub mod retry;
 pub mod routing;
 pub mod server;
 pub mod simulator;
+pub mod status;
 pub mod traces;
+pub mod watched_file;

@@ -96,6 +96,11 @@ impl Metrics {
         GaugeGuard::new(&self.in_flight)
     }
 
+    /// Requests that are in flight.
+    pub fn in_flight(&self) -> usize {
+        usize::try_from(self.in_flight.get()).unwrap_or(0)
+    }
+
     /// An attempt on `engine` has ended.
     pub fn attempt_ended(&self, engine: &str, outcome: &str) {
         self.attempts.with_label_values(&[engine, outcome]).inc();

@@ -8,16 +8,16 @@ mod listener;
 mod live;
 mod parts;
 mod reload;
+mod search;
 mod signals;
 mod upkeep;
 
 use std::io;
 use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use pingora_core::apps::http_app::HttpServer;
 use pingora_core::server::configuration::ServerConf;
 use pingora_core::server::{RunArgs, Server};
 
@@ -32,6 +32,7 @@ pub use listener::Listener;
 pub use live::Live;
 pub use parts::Parts;
 pub use reload::Reloader;
+pub use search::Search;
 pub use signals::{Pace, Signals};
 pub use upkeep::{Duties, Upkeep};
 
@@ -78,6 +79,8 @@ pub enum ServeError {
 pub struct Start {
     /// Reads the configuration anew, when a signal says so.
     pub load: Load,
+    /// The file whose changes say so as well.
+    pub watched: Option<PathBuf>,
     /// Take the listeners over from the process that has them.
     pub upgrade: bool,
 }
@@ -85,6 +88,7 @@ pub struct Start {
 impl std::fmt::Debug for Start {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Start")
+            .field("watched", &self.watched)
             .field("upgrade", &self.upgrade)
             .finish_non_exhaustive()
     }
@@ -129,10 +133,11 @@ pub fn run(settings: &Settings, start: Start) -> Result<(), ServeError> {
             .map_or_else(|e| e.to_string(), |a| a.to_string())
     };
     let welcome = format!(
-        "vllm-pingora {} listening on {}, admin on {}, engines={} retries={}",
+        "vllm-pingora {} listening on {}, admin on {}, discovery={} engines={} retries={}",
         env!("CARGO_PKG_VERSION"),
         shown(&public),
         shown(&admin),
+        settings.discovery.word(),
         settings.engines.len(),
         if settings.retry.is_some() {
             "on"
@@ -148,11 +153,10 @@ pub fn run(settings: &Settings, start: Start) -> Result<(), ServeError> {
     let public = server.add_service(public);
     // The first request finds names resolved and models asked for.
     public.add_dependency(&upkeep);
-    let app = Arc::new(HttpServer::new_app(parts.admin));
     server.add_service(Listener::new(
         ADMIN,
         admin,
-        app,
+        Arc::new(parts.admin),
         admin_drain.clone(),
         Some(1),
     ));
@@ -160,7 +164,15 @@ pub fn run(settings: &Settings, start: Start) -> Result<(), ServeError> {
         settle: settings.drain_settle,
         grace: settings.grace_period,
     };
-    let signals = Signals::new(drain, admin_drain, pace, handover, reloader, welcome);
+    let signals = Signals::new(
+        drain,
+        admin_drain,
+        pace,
+        handover,
+        reloader,
+        start.watched,
+        welcome,
+    );
     server.run(RunArgs {
         shutdown_signal: Box::new(signals),
     });

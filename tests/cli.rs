@@ -6,8 +6,10 @@ use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::process::{Child, ChildStderr, Command, Stdio};
 
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use vllm_pingora::config::keys::KEYS;
 
 const EXAMPLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/conf/router.yaml");
@@ -287,45 +289,107 @@ fn engine() -> String {
     url
 }
 
+/// A router of its own process, once it listens; its ports are the system's choice.
+struct Running {
+    process: Child,
+    log: BufReader<ChildStderr>,
+    told: String,
+}
+
+impl Running {
+    fn start(args: &[&str], env: &[(&str, &str)]) -> Self {
+        let mut process = Command::new(env!("CARGO_BIN_EXE_vllm-pingora"))
+            .args(["--host", "127.0.0.1", "--port", "0", "--admin-port", "0"])
+            .args(args)
+            .env_clear()
+            .envs(env.iter().copied())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let log = BufReader::new(process.stderr.take().unwrap());
+        let mut running = Self {
+            process,
+            log,
+            told: String::new(),
+        };
+        running.read_until("listening on ");
+        running
+    }
+
+    /// Reads the log until it holds `text`.
+    fn read_until(&mut self, text: &str) {
+        while !self.told.contains(text) {
+            let read = self.log.read_line(&mut self.told).unwrap();
+            assert_ne!(read, 0, "{}", self.told);
+        }
+    }
+
+    /// The address that follows `name` in the line that tells where it listens.
+    fn address(&self, name: &str) -> &str {
+        let rest = self.told.split_once(name).unwrap().1;
+        rest.split([',', '\n']).next().unwrap()
+    }
+}
+
+#[test]
+fn a_stream_of_events_does_not_hold_up_the_exit() {
+    let mut router = Running::start(
+        &[
+            "--static-backends",
+            "http://127.0.0.1:9",
+            "--static-models",
+            "m",
+        ],
+        &[],
+    );
+    let mut reader = TcpStream::connect(router.address("admin on ").trim()).unwrap();
+    reader
+        .write_all(b"GET /status/events HTTP/1.1\r\nHost: a\r\n\r\n")
+        .unwrap();
+    let mut lines = BufReader::new(reader).lines();
+    assert!(lines.any(|line| line.unwrap().starts_with("event: status")));
+    let begun = std::time::Instant::now();
+    let pid = Pid::from_raw(router.process.id().try_into().unwrap());
+    kill(pid, Signal::SIGTERM).unwrap();
+    assert_eq!(router.process.wait().unwrap().code(), Some(0));
+    // A grace period is thirty seconds.
+    assert!(begun.elapsed().as_secs() < 10, "{:?}", begun.elapsed());
+    // And the stream has ended with the process, one way or the other.
+    lines.take_while(Result::is_ok).for_each(drop);
+}
+
 #[test]
 fn neither_keys_nor_prompts_are_logged_at_any_level() {
     for own_key in [&[][..], &[("VLLM_API_KEY", "s3cret-engine")]] {
         let backend = engine();
-        let mut router = Command::new(env!("CARGO_BIN_EXE_vllm-pingora"))
-            .args(["--host", "127.0.0.1", "--port", "0", "--admin-port", "0"])
-            .args(["--static-backends", &backend, "--static-models", "m"])
-            .args(["--enable-retries", "--log-level", "trace"])
-            .env_clear()
-            .envs(own_key.iter().copied())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut log = BufReader::new(router.stderr.take().unwrap());
-        let mut told = String::new();
-        let address = loop {
-            assert_ne!(log.read_line(&mut told).unwrap(), 0, "{told}");
-            if let Some((_, rest)) = told.split_once("listening on ") {
-                break rest.split(',').next().unwrap().to_owned();
-            }
-        };
+        let mut router = Running::start(
+            &[
+                "--static-backends",
+                &backend,
+                "--static-models",
+                "m",
+                "--enable-retries",
+                "--log-level",
+                "trace",
+            ],
+            own_key,
+        );
         let body = r#"{"model":"m","prompt":"s3cret-prompt"}"#;
         let request = format!(
             "POST /v1/completions?q=s3cret-query HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\
              Authorization: Bearer s3cret-client\r\nContent-Length: {}\r\n\r\n{body}",
             body.len()
         );
-        let mut client = TcpStream::connect(address).unwrap();
+        let mut client = TcpStream::connect(router.address("listening on ")).unwrap();
         client.write_all(request.as_bytes()).unwrap();
         let mut answer = String::new();
         client.read_to_string(&mut answer).unwrap();
         assert!(answer.ends_with("s3cret-answer"), "{answer}");
-        while !told.contains(" method=POST ") {
-            assert_ne!(log.read_line(&mut told).unwrap(), 0, "{told}");
-        }
-        router.kill().unwrap();
-        router.wait().unwrap();
-        log.read_to_string(&mut told).unwrap();
-        assert!(!told.contains("s3cret"), "{told}");
+        router.read_until(" method=POST ");
+        router.process.kill().unwrap();
+        router.process.wait().unwrap();
+        router.log.read_to_string(&mut router.told).unwrap();
+        assert!(!router.told.contains("s3cret"), "{}", router.told);
     }
 }
 

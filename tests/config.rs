@@ -106,6 +106,99 @@ fn every_default_is_accepted() {
     assert!(defaults.api_keys.is_empty() && defaults.engine_api_key.is_none());
 }
 
+#[test]
+fn the_example_for_kubernetes_holds_a_configuration_and_the_rights_it_needs() {
+    let text = include_str!("../conf/kubernetes.yaml");
+    let documents: Vec<serde_yaml::Value> = serde_yaml::Deserializer::from_str(text)
+        .map(|document| serde::Deserialize::deserialize(document).unwrap())
+        .collect();
+    let of_kind = |kind: &str| documents.iter().find(|doc| doc["kind"] == kind).unwrap();
+    let file = of_kind("ConfigMap")["data"]["router.yaml"].as_str().unwrap();
+    let loaded = load(&[], &[], file).unwrap();
+    assert_eq!(loaded.warnings, Vec::<String>::new());
+    assert_eq!(loaded.settings.discovery.word(), "k8s");
+    let pod = &of_kind("Deployment")["spec"]["template"]["spec"];
+    let seconds = pod["terminationGracePeriodSeconds"].as_u64().unwrap();
+    let needed = loaded.settings.drain_settle + loaded.settings.grace_period;
+    assert!(Duration::from_secs(seconds) > needed);
+    let expected: serde_yaml::Value = serde_yaml::from_str(
+        "[{apiGroups: [discovery.k8s.io], resources: [endpointslices], verbs: [get, list, watch]}]",
+    )
+    .unwrap();
+    assert_eq!(of_kind("Role")["rules"], expected);
+}
+
+// Discovery.
+
+#[test]
+fn engines_need_not_be_listed_where_they_are_found() {
+    let names = "service_discovery: dns\ndns_names: [vllm:8000, _http._tcp.vllm]\n";
+    for file in [
+        names,
+        "service_discovery: file\ndiscovery_file: engines.yaml\n",
+        "service_discovery: k8s\nk8s_service_name: vllm\n",
+        "service_discovery: kubernetes\nk8s_label_selector: app=vllm\nk8s_namespace: ''\n",
+    ] {
+        let loaded = load(&[], &[], file).unwrap();
+        assert_eq!(loaded.warnings, Vec::<String>::new(), "{file}");
+        assert!(loaded.settings.engines.is_empty());
+        let printed = loaded.settings.to_yaml();
+        assert_eq!(settings(&[], &[], &printed).discovery, loaded.settings.discovery);
+    }
+    // A model that nobody is known to serve may turn out to be served.
+    let file = format!("{names}default_model: m\naliases: {{a: m}}\n");
+    assert_eq!(settings(&[], &[], &file).default_model.as_deref(), Some("m"));
+    let flags = [
+        ("service_discovery", "dns"),
+        ("dns_names", "vllm:8000,_http._tcp.vllm"),
+        ("dns_servers", "10.0.0.1,[fd00::1]:5353,fd00::2"),
+        ("dns_longest_ttl_ms", "1000"),
+    ];
+    let typed = settings(&flags, &[], "");
+    assert_eq!(typed.discovery, settings(&[], &[], names).discovery);
+    let servers: Vec<_> = typed.dns.servers.iter().map(ToString::to_string).collect();
+    assert_eq!(servers, ["10.0.0.1:53", "[fd00::1]:5353", "[fd00::2]:53"]);
+    assert_eq!(typed.dns.longest_ttl, Duration::from_secs(1));
+}
+
+#[test]
+fn what_a_way_to_find_engines_needs_is_said_where_it_is_missing() {
+    let missing = |way: &str| mistakes(&[("service_discovery", way)], &[], "");
+    assert_eq!(
+        missing("dns"),
+        ["dns_names: none given; service_discovery dns needs one such as vllm.default.svc:8000"]
+    );
+    assert_eq!(
+        missing("file"),
+        ["discovery_file: none given; service_discovery file needs the path of a list of engines"]
+    );
+    assert_eq!(
+        missing("k8s"),
+        ["k8s_service_name: none given; service_discovery k8s needs it, or k8s_label_selector"]
+    );
+    assert_eq!(
+        missing("external-only"),
+        [
+            "--service-discovery: external-only is not available yet; accepted: static, dns, file, k8s, kubernetes"
+        ]
+    );
+}
+
+#[test]
+fn settings_of_other_ways_to_find_engines_are_warned_of() {
+    let file = format!("{ENGINE}service_discovery: file\ndiscovery_file: a\nk8s_port: http\n");
+    let flags = [("dns_names", "vllm:8000"), ("k8s_namespace", "ours")];
+    assert_eq!(
+        load(&flags, &[], &file).unwrap().warnings,
+        [
+            "engines has no effect: service_discovery is file",
+            "dns_names has no effect: service_discovery is file",
+            "k8s_namespace has no effect: service_discovery is file",
+            "k8s_port has no effect: service_discovery is file",
+        ]
+    );
+}
+
 // Precedence.
 
 #[test]

@@ -9,8 +9,9 @@ use vllm_pingora::routing::{Ask, Blocks, Kind, Logic, Logics, Member};
 
 use super::blocks::{Author, mixed, spell};
 use super::fixed::Fixed;
-use super::router::{Router, by_default};
+
 use super::simulate::LOGICS;
+use crate::fleet::{Router, by_default};
 
 const SIZES: [usize; 3] = [2, 100, 1000];
 /// Requests that run on each engine meanwhile.

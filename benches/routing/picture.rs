@@ -1,10 +1,10 @@
 //! The picture of a simulation.
 
 use super::figures::{Part, SLICE, Summary};
-use super::panel::{Axis, Panel};
 use super::report::{mean, range};
 use super::simulate::{Findings, LOGICS, Runs};
-use super::svg::{Anchor, INK, PALE, Svg};
+use crate::drawing::panel::{Axis, Panel};
+use crate::drawing::svg::{Anchor, PALE, Svg};
 
 /// One for each logic; they can be told apart by those who see few colours.
 const COLOURS: [&str; 4] = ["#8c8c8c", "#0072b2", "#009e73", "#d55e00"];
@@ -69,7 +69,7 @@ fn hits(svg: &mut Svg, steady: &[Runs; 4]) {
         let end = panel.at_x(mean(hits()));
         svg.text((panel.left - 8.0, y + 4.0), Anchor::End, LOGICS[row].word());
         svg.rect((panel.left, y - 13.0), (end - panel.left, 26.0), colour);
-        whisker(svg, &panel, y, range(hits()));
+        panel.whisker(svg, y, range(hits()));
         let text = format!("{:.0} %", 100.0 * mean(hits()));
         let beyond = panel.at_x(range(hits()).1);
         svg.text((beyond + 8.0, y + 4.0), Anchor::Start, &text);
@@ -98,21 +98,13 @@ fn pairs(svg: &mut Svg, panel: &Panel, steady: &[Runs; 4], of: fn(&Summary) -> [
         let ends = [0, 1].map(|end| panel.at_x(mean(runs.iter().map(|it| of(it)[end]))));
         svg.line((ends[0], y), (ends[1], y), colour, 2.2);
         for (end, x) in ends.into_iter().enumerate() {
-            whisker(svg, panel, y, range(runs.iter().map(|it| of(it)[end])));
+            panel.whisker(svg, y, range(runs.iter().map(|it| of(it)[end])));
             svg.dot((x, y), colour, end == 0);
         }
         if row == 0 {
             svg.text((ends[0], y - 12.0), Anchor::Middle, "p50");
             svg.text((ends[1], y - 12.0), Anchor::Middle, "p99");
         }
-    }
-}
-
-fn whisker(svg: &mut Svg, panel: &Panel, y: f64, (least, most): (f64, f64)) {
-    let (least, most) = (panel.at_x(least), panel.at_x(most));
-    svg.line((least, y), (most, y), INK, 1.2);
-    for end in [least, most] {
-        svg.line((end, y - 5.0), (end, y + 5.0), INK, 1.2);
     }
 }
 

@@ -16,9 +16,10 @@ use super::draws;
 use super::engine::Engine;
 use super::figures::{Answered, Figures};
 use super::plan::{Plan, micros, seconds};
-use super::router::{Prompt, Router};
+use super::prompt::Prompt;
 use super::talk::Talk;
 use super::trace::Trace;
+use crate::fleet::Router;
 
 /// Conversations begun per second and engine at a load of 1.
 const BEGUN: f64 = 0.45;

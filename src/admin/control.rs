@@ -12,14 +12,14 @@ use std::time::Duration;
 
 use bytes::BytesMut;
 use futures::future::join_all;
-use http::header::{AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, EXPECT, HOST, HeaderName, ORIGIN};
-use http::{HeaderMap, Method};
+use http::Method;
+use http::header::{AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, EXPECT, HeaderName};
 use pingora_core::protocols::http::ServerSession;
 use serde_json::value::{RawValue, to_raw_value};
 use tokio::time::timeout;
 
 use super::addressees::Addressees;
-use super::{Answer, JSON};
+use super::{Answer, JSON, comes_from_a_page};
 use crate::api_error::ApiError;
 use crate::engines::{AskError, Asker, Catalog, Engine, EngineKey, Fleet, Question};
 
@@ -245,18 +245,6 @@ impl Control {
         self.catalog.learn(&silent).await;
         self.catalog.forget().await;
     }
-}
-
-/// Whether a page of another site made a browser send this. The admin port asks for no key, so
-/// whoever can reach it may call, but a page that its operator happens to look at must not.
-fn comes_from_a_page(fields: &HeaderMap) -> bool {
-    let Some(origin) = fields.get(ORIGIN) else {
-        return false;
-    };
-    let origin = origin.to_str().ok();
-    let authority = origin.and_then(|origin| origin.split_once("://"));
-    let host = fields.get(HOST).and_then(|host| host.to_str().ok());
-    authority.map(|(_, authority)| authority) != host || host.is_none()
 }
 
 /// An engine's answer as it is shown: JSON as the engine wrote it, anything else as a string.

@@ -2,15 +2,29 @@
 
 use serde_json::json;
 
-use super::{Admin, Answer, JSON};
+use super::{Admin, Answer, JSON, events, page};
 
-/// Every page.
-pub(super) const PATHS: [&str; 5] = ["/live", "/ready", "/metrics", "/engines", "/config"];
+/// Every page but the files of the status page.
+const PATHS: [&str; 7] = [
+    "/live",
+    "/ready",
+    "/metrics",
+    "/engines",
+    "/config",
+    "/status",
+    events::PATH,
+];
 
 /// The version of Prometheus' text format.
 const EXPOSITION: &str = "text/plain; version=0.0.4; charset=utf-8";
 
+/// Whether there is something to see at `path`.
+pub(super) fn is_one(path: &str) -> bool {
+    PATHS.contains(&path) || page::file(path).is_some()
+}
+
 impl Admin {
+    /// What there is to see at `path`.
     pub(super) async fn get(&self, path: &str) -> Option<Answer> {
         Some(match path {
             "/live" => (200, JSON, br#"{"status":"live"}"#.to_vec()),
@@ -22,7 +36,11 @@ impl Admin {
                 "application/yaml",
                 self.config.load().as_bytes().to_vec(),
             ),
-            _ => return None,
+            "/status" => (200, JSON, self.status()),
+            path => {
+                let (kind, content) = page::file(path)?;
+                (200, kind, content.as_bytes().to_vec())
+            }
         })
     }
 
@@ -39,6 +57,13 @@ impl Admin {
             JSON,
             json!({ "status": word }).to_string().into_bytes(),
         )
+    }
+
+    fn status(&self) -> Vec<u8> {
+        serde_json::to_vec(&self.status.snapshot()).unwrap_or_else(|error| {
+            log::error!("the status could not be written: {error}");
+            Vec::new()
+        })
     }
 
     fn engines(&self) -> Vec<u8> {

@@ -5,6 +5,7 @@ use super::reader::Reader;
 use super::report::Place;
 use super::settings::Settings;
 use super::suggest;
+use crate::discovery::Discovery;
 use crate::routing::Kind;
 
 /// Two listeners cannot share a port.
@@ -44,8 +45,9 @@ pub(super) fn check_default_model(reader: &mut Reader<'_>, settings: &Settings) 
     let engines = &settings.engines;
     let served = settings.aliases.contains_key(model)
         || engines.iter().any(|engine| engine.models.contains(model));
-    // An engine without declared models may turn out to serve it.
-    if !served && engines.iter().all(|engine| !engine.models.is_empty()) {
+    // An engine without declared models may turn out to serve it, or one that is yet to be found.
+    let all_known = settings.discovery == Discovery::Static;
+    if !served && all_known && engines.iter().all(|engine| !engine.models.is_empty()) {
         let place = reader.given(&DEFAULT_MODEL).place;
         reader.mistake(
             &place,

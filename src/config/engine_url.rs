@@ -4,7 +4,7 @@
 //! equal: scheme and name in lower case, the port always known, no slash at the end.
 
 use std::fmt;
-use std::net::Ipv6Addr;
+use std::net::{Ipv6Addr, SocketAddr};
 use std::str::FromStr;
 
 use serde::{Serialize, Serializer};
@@ -163,6 +163,25 @@ fn authority_of(host: &str, port: u16) -> String {
 }
 
 impl EngineUrl {
+    /// `http://ADDRESS`.
+    pub fn of(address: SocketAddr) -> Self {
+        let (host, port) = (address.ip().to_string(), address.port());
+        Self {
+            authority: authority_of(&host, port),
+            host,
+            port,
+            prefix: String::new(),
+        }
+    }
+
+    /// The same engine, known to be at this address.
+    pub fn at(&self, address: SocketAddr) -> Self {
+        Self {
+            prefix: self.prefix.clone(),
+            ..Self::of(address)
+        }
+    }
+
     /// The name or the IP address, an IPv6 address without brackets.
     pub fn host(&self) -> &str {
         &self.host

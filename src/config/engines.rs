@@ -2,15 +2,18 @@
 //!
 //! The flags win as a whole: engines are never made up of both.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
+use std::path::Path;
+
+use super::Inputs;
 use super::engine_url::EngineUrl;
 use super::keys::{ENGINES, STATIC_BACKENDS, STATIC_MODELS, STATIC_WEIGHTS};
 use super::names;
 use super::reader::{Given, Number, Raw, Reader, fields, unknown_field};
-use super::report::Place;
+use super::report::{ConfigErrors, Place};
 use super::settings::EngineSpec;
-use super::yaml::Node;
+use super::yaml::{self, Node};
 
 const FIELDS: &[&str] = &["url", "models", "weight", "id"];
 /// The largest weight.
@@ -139,16 +142,56 @@ fn counted(count: usize, noun: &str) -> String {
 fn from_file(reader: &mut Reader<'_>) -> Vec<(Place, EngineSpec)> {
     let given = reader.given(&ENGINES);
     let mistakes = reader.report.count();
-    let items = names::list(reader, &given, "engines");
-    if items.is_empty() && reader.report.count() == mistakes && !reader.file_is_lost {
+    let engines = listed(reader, &given);
+    if engines.is_empty() && reader.report.count() == mistakes && !reader.file_is_lost {
         let what =
             "none given; list them under engines in the file, or give --static-backends URL,URL";
         reader.mistake(&given.place, what);
     }
+    engines
+}
+
+fn listed(reader: &mut Reader<'_>, given: &Given) -> Vec<(Place, EngineSpec)> {
+    let items = names::list(reader, given, "engines");
     items
         .iter()
         .filter_map(|(place, item)| entry(reader, place, item))
         .collect()
+}
+
+/// Reads a list of engines that stands alone in a file: YAML or JSON, of the form that `engines`
+/// has in the configuration, or `[]`.
+///
+/// # Errors
+/// Every mistake, one line each.
+pub fn engine_list(path: &Path, text: &str) -> Result<Vec<EngineSpec>, ConfigErrors> {
+    let none = BTreeMap::new();
+    let mut reader = Reader::of(Inputs {
+        flags: &none,
+        env: &none,
+        file: Some((path, text)),
+    });
+    let engines = match yaml::parse(text) {
+        // A file that is being written, or was lost, must not be taken for the end of all engines.
+        Ok(Node::Null) => {
+            reader.mistake(&Place::top(), "holds nothing; a list without engines is []");
+            Vec::new()
+        }
+        Ok(node) => {
+            let given = Given {
+                place: Place::top(),
+                raw: Raw::Node(node),
+            };
+            listed(&mut reader, &given)
+        }
+        Err(error) => {
+            reader.report.not_yaml(error.line, &error.why);
+            Vec::new()
+        }
+    };
+    refuse_twins(&mut reader, &engines);
+    let engines = engines.into_iter().map(|(_, engine)| engine).collect();
+    reader.report.finish(engines).map(|(engines, _)| engines)
 }
 
 fn entry(reader: &mut Reader<'_>, place: &Place, item: &Node) -> Option<(Place, EngineSpec)> {

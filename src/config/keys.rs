@@ -60,6 +60,8 @@ pub enum Group {
     Listening,
     /// The engines and the names of their models.
     Engines,
+    /// Engines that are not listed, and how names are looked up.
+    Discovery,
     /// How an engine is chosen for a request.
     Routing,
     /// Which engines are out, and how that is found out.
@@ -82,6 +84,7 @@ impl Group {
         match self {
             Self::Listening => "Listening",
             Self::Engines => "Engines",
+            Self::Discovery => "Discovery",
             Self::Routing => "Routing",
             Self::Health => "Health",
             Self::Retries => "Retries",

@@ -39,6 +39,25 @@ pub(super) fn list(reader: &mut Reader<'_>, given: &Given, of: &str) -> Vec<(Pla
     }
 }
 
+/// The texts of a list, given on the command line or in the file, each with its place.
+pub(super) fn texts(reader: &mut Reader<'_>, given: &Given, of: &str) -> Vec<(Place, String)> {
+    if let Raw::Typed(_) = given.raw {
+        let parts = comma_list(reader, given).into_iter();
+        return parts
+            .filter(|part| !part.is_empty())
+            .map(|part| (given.place.clone(), part))
+            .collect();
+    }
+    let mut texts = Vec::new();
+    for (place, item) in list(reader, given, of) {
+        match item {
+            Node::Text(text) => texts.push((place, text)),
+            other => reader.mistake(&place, format!("{} is not text", other.shown())),
+        }
+    }
+    texts
+}
+
 /// The name of a model, checked. Blanks within are left alone: they are the engine's business.
 pub(super) fn model(reader: &mut Reader<'_>, place: &Place, node: &Node) -> Option<String> {
     let Node::Text(name) = node else {

@@ -8,6 +8,7 @@ use serde_yaml::{Mapping, Value};
 
 use super::keys::{self, Key};
 use super::settings::{EngineSpec, ExtraRoute, Settings};
+use crate::discovery::{Discovery, DnsName, Kubernetes, Port};
 use crate::retry::{Resend, RetryValues};
 
 impl Settings {
@@ -26,11 +27,12 @@ impl Settings {
         put(&mut out, &keys::ADMIN_PORT, self.admin_port);
         put(&mut out, &keys::THREADS, self.threads);
         put(&mut out, &keys::H2C, self.h2c);
-        put(&mut out, &keys::SERVICE_DISCOVERY, "static");
+        put(&mut out, &keys::SERVICE_DISCOVERY, self.discovery.word());
         put(&mut out, &keys::ENGINES, self.engines.iter().map(engine).collect::<Vec<_>>());
         put(&mut out, &keys::ALIASES, &self.aliases);
         put(&mut out, &keys::MODELS_REFRESH_MS, millis(self.models_refresh));
         put(&mut out, &keys::DEFAULT_MODEL, &self.default_model);
+        self.put_discovery(&mut out);
         put(&mut out, &keys::ROUTING_LOGIC, self.routing.kind.word());
         put(&mut out, &keys::SESSION_KEY, &self.session_key);
         put(&mut out, &keys::ENGINE_STATS_INTERVAL, self.engine_stats_interval.map_or(0, |time| time.as_secs()));
@@ -66,6 +68,36 @@ impl Settings {
         put(&mut out, &keys::OTEL_SERVICE_NAME, &self.traces.service_name);
         put(&mut out, &keys::OTEL_SAMPLING_RATIO, self.traces.ratio.share());
         out
+    }
+
+    /// The settings of other ways to find engines mean nothing; the defaults stand for them.
+    fn put_discovery(&self, out: &mut Mapping) {
+        let (mut names, mut file, mut service): (&[DnsName], _, _) = (&[], None, None);
+        match &self.discovery {
+            Discovery::Static => {}
+            Discovery::Dns(given) => names = given,
+            Discovery::File(path) => file = Some(path),
+            Discovery::Kubernetes(given) => service = Some(given),
+        }
+        put(out, &keys::DNS_NAMES, names);
+        put(out, &keys::DNS_SERVERS, &self.dns.servers);
+        put(out, &keys::DNS_LONGEST_TTL_MS, millis(self.dns.longest_ttl));
+        put(out, &keys::DISCOVERY_FILE, file);
+        let of_service =
+            |part: fn(&Kubernetes) -> &Option<String>| service.and_then(|s| part(s).as_ref());
+        put(out, &keys::K8S_NAMESPACE, of_service(|s| &s.namespace));
+        put(out, &keys::K8S_SERVICE_NAME, of_service(|s| &s.service));
+        put(out, &keys::K8S_LABEL_SELECTOR, of_service(|s| &s.selector));
+        let port = service.map_or(&Port::DEFAULT, |service| &service.port);
+        match port {
+            Port::Number(number) => put(out, &keys::K8S_PORT, number),
+            Port::Name(name) => put(out, &keys::K8S_PORT, name),
+        }
+        put(
+            out,
+            &keys::K8S_KUBECONFIG,
+            service.and_then(|s| s.kubeconfig.as_ref()),
+        );
     }
 
     fn put_health(&self, out: &mut Mapping) {

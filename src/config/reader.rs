@@ -90,14 +90,19 @@ pub(super) struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    pub(super) fn open(inputs: Inputs<'a>) -> Self {
-        let mut reader = Self {
+    /// A reader that has not looked into the file.
+    pub(super) fn of(inputs: Inputs<'a>) -> Self {
+        Self {
             flags: inputs.flags,
             env: inputs.env,
             file: BTreeMap::new(),
             file_is_lost: false,
             report: Report::new(inputs.file),
-        };
+        }
+    }
+
+    pub(super) fn open(inputs: Inputs<'a>) -> Self {
+        let mut reader = Self::of(inputs);
         if let Some((_, text)) = inputs.file {
             reader.open_file(text);
         }
@@ -161,6 +166,13 @@ impl<'a> Reader<'a> {
             place: Place::Nowhere(key.name),
             raw: Raw::Node(default),
         }
+    }
+
+    /// Whether somebody gave the setting another value than its default.
+    pub(super) fn is_set(&self, key: &Key) -> bool {
+        let given = self.given(key);
+        let default = yaml::parse(key.default).unwrap_or(Node::Null);
+        given.place.is_given() && !matches!(&given.raw, Raw::Node(node) if *node == default)
     }
 
     /// The value of the setting that exists no more, if someone still gives it.

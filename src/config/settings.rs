@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use super::engine_url::EngineUrl;
 use super::secret::Secret;
+use crate::discovery::{Discovery, DnsSettings};
 use crate::engines::{HealthLimits, Probe};
 use crate::request::route::ModelSource;
 use crate::retry::{Resend, RetryConfig};
@@ -28,7 +29,12 @@ pub struct Settings {
     pub threads: usize,
     /// HTTP/2 with prior knowledge on the public port.
     pub h2c: bool,
-    /// The engines: at least one, no two alike.
+    /// How engines are found.
+    pub discovery: Discovery,
+    /// How names are looked up.
+    pub dns: DnsSettings,
+    /// The engines where they are listed: at least one, no two alike. Empty where they are found in
+    /// another way.
     pub engines: Vec<EngineSpec>,
     /// From the name clients ask for to the model; no target is an alias itself.
     pub aliases: BTreeMap<String, String>,

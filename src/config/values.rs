@@ -128,4 +128,12 @@ impl Reader<'_> {
         }
         None
     }
+
+    /// Text, or nothing where it is empty.
+    pub(super) fn text_or_empty(&mut self, key: &Key) -> Option<(Place, String)> {
+        if self.given(key).raw.text() == Some("") {
+            return None;
+        }
+        self.text(key)
+    }
 }

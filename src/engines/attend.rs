@@ -11,7 +11,7 @@ use super::{Engine, EngineId, Fleet};
 
 /// Runs `task` for each engine: from when it joins the fleet, or now, until it leaves. Goes on for
 /// ever.
-pub(super) async fn attend<T: Future<Output = ()>>(fleet: &Fleet, task: impl Fn(Arc<Engine>) -> T) {
+pub async fn attend<T: Future<Output = ()>>(fleet: &Fleet, task: impl Fn(Arc<Engine>) -> T) {
     let mut changes = fleet.watch();
     let mut running = FuturesUnordered::new();
     let mut handles: HashMap<EngineId, AbortHandle> = HashMap::new();

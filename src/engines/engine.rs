@@ -11,6 +11,7 @@ use super::gauges::Gauges;
 use super::health::{Condition, Fitness, Health, HealthLimits};
 use super::state::State;
 use crate::config::{EngineSpec, EngineUrl};
+use crate::discovery::{Families, Located, Question};
 use crate::retry::Failure;
 use crate::routing::Load;
 
@@ -52,7 +53,7 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// An engine. One whose host is a name has no address until [`resolve`](Self::resolve).
+    /// An engine. One whose host is a name has no address until it has [`moved`](Self::moved) there.
     pub fn new(id: EngineId, spec: &EngineSpec, limits: &HealthLimits) -> Self {
         let literal = spec.url.host().parse::<IpAddr>().ok();
         let addresses = literal.map(|ip| SocketAddr::new(ip, spec.url.port()));
@@ -142,25 +143,33 @@ impl Engine {
         self.url.host().parse::<IpAddr>().is_err()
     }
 
-    /// Looks its name up, and keeps the addresses known so far where that fails.
-    ///
-    /// # Errors
-    /// The lookup failed, or found nothing.
-    pub async fn resolve(&self) -> std::io::Result<()> {
-        if !self.has_name() {
-            return Ok(());
-        }
-        let found = tokio::net::lookup_host((self.url.host(), self.url.port())).await?;
-        let found: Vec<SocketAddr> = found.collect();
-        if found.is_empty() {
-            return Err(std::io::Error::other("the name has no address"));
-        }
+    /// What to ask the DNS for its addresses; `None` where they are known.
+    pub fn question(&self) -> Option<Question> {
+        self.has_name().then(|| Question::Addresses {
+            host: self.url.host().to_owned(),
+            port: self.url.port(),
+            families: Families::Both,
+        })
+    }
+
+    /// Takes note of where its name leads to now.
+    pub fn moved(&self, found: &[Located]) {
+        let mut found: Vec<_> = found.iter().map(|place| place.address).collect();
+        // IPv4 first, and in one order however they come.
+        found.sort_unstable();
         if **self.state.addresses.load() != found {
             log::info!("engine={} resolved to {found:?}", self.label);
             self.state.preferred.store(0, Ordering::Relaxed);
             self.state.addresses.store(Arc::new(found));
+            self.state.moves.fetch_add(1, Ordering::Relaxed);
         }
-        Ok(())
+    }
+
+    /// What its pooled connections are kept under: no other engine has it, nor this one before its
+    /// addresses changed, as somebody else may be there by now.
+    pub fn pool_key(&self) -> u64 {
+        let moves = self.state.moves.load(Ordering::Relaxed);
+        u64::from(moves) << 32 | self.id.number()
     }
 
     /// The address that worked last, or the first one known.
@@ -342,6 +351,35 @@ mod tests {
         assert!(!v6.has_name());
     }
 
+    fn places(addresses: &[SocketAddr]) -> Vec<Located> {
+        let place = |address: &SocketAddr| Located {
+            address: *address,
+            weight: 1,
+        };
+        addresses.iter().map(place).collect()
+    }
+
+    #[test]
+    fn a_name_is_asked_for_and_an_address_is_not() {
+        assert_eq!(engine("http://127.0.0.1:9001").question(), None);
+        let question = engine("http://somewhere:9001").question().unwrap();
+        assert_eq!(question.name(), "somewhere");
+    }
+
+    #[test]
+    fn connections_are_kept_under_another_key_once_the_addresses_have_changed() {
+        let engine = engine("http://somewhere:1");
+        let [one, other] = ["10.0.0.1:1", "10.0.0.2:1"].map(|a| a.parse().unwrap());
+        engine.moved(&places(&[one, other]));
+        let key = engine.pool_key();
+        engine.connected(other);
+        engine.moved(&places(&[other, one]));
+        assert_eq!((engine.pool_key(), engine.address()), (key, Some(other)));
+        engine.moved(&places(&[one]));
+        assert_ne!(engine.pool_key(), key);
+        assert_eq!(engine.address(), Some(one));
+    }
+
     #[test]
     fn the_address_that_worked_last_is_tried_first_and_the_others_once_each() {
         let engine = engine("http://somewhere:1");
@@ -349,7 +387,7 @@ mod tests {
         let all: Vec<SocketAddr> = ["10.0.0.1:1", "10.0.0.2:1", "10.0.0.3:1"]
             .map(|a| a.parse().unwrap())
             .to_vec();
-        engine.state.addresses.store(Arc::new(all.clone()));
+        engine.moved(&places(&all));
         for first in &all {
             engine.connected(*first);
             let mut sorted = engine.addresses_to_try();

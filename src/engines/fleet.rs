@@ -12,6 +12,7 @@ use tokio::time::Instant;
 use super::roster::{Lookup, Roster};
 use super::{Condition, Engine, EngineId, HealthLimits, Pool};
 use crate::config::EngineSpec;
+use crate::discovery::Found;
 use crate::retry::Failure;
 use crate::routing::{Logics, Routing};
 
@@ -40,6 +41,8 @@ pub struct Fleet {
 /// What rosters are made from.
 #[derive(Debug)]
 struct Register {
+    /// The engines, and whether there may be others.
+    found: Found,
     /// What each engine serves; none where it has never been learnt.
     served: HashMap<EngineId, Vec<String>>,
     policy: Policy,
@@ -68,6 +71,7 @@ impl Fleet {
             roster: ArcSwap::default(),
             register: Mutex::new(Register {
                 served: HashMap::new(),
+                found: Found::default(),
                 policy,
                 logics: Logics::new(policy.routing),
                 next: 0,
@@ -76,36 +80,40 @@ impl Fleet {
             started: Instant::now(),
             changes: Changes::default(),
         };
-        fleet.adopt(specs, aliases, policy);
+        fleet.adopt(aliases, policy);
+        fleet.update(&Found::all(specs.to_vec()));
         fleet
     }
 
-    /// Takes on a whole new configuration.
-    pub fn adopt(&self, specs: &[EngineSpec], aliases: &BTreeMap<String, String>, policy: Policy) {
+    /// Takes on the rest of a new configuration; the engines stay.
+    pub fn adopt(&self, aliases: &BTreeMap<String, String>, policy: Policy) {
         let mut register = self.lock();
         register.logics = register.logics.changed(policy.routing);
         register.policy = policy;
-        self.muster(&mut register, specs, aliases.clone());
+        self.muster(&mut register, aliases.clone());
     }
 
     /// Takes on other engines, under the configuration as it is. Those that stay keep all that is
     /// known of them, those that are gone get no more attempts, and what runs on them runs on.
-    pub fn update(&self, specs: &[EngineSpec]) {
+    ///
+    /// Whoever is missing in a list that is not complete is not gone, but may be yet to come.
+    pub fn update(&self, found: &Found) {
         let mut register = self.lock();
+        let found = found.after(&register.found);
+        if found == register.found {
+            return;
+        }
+        register.found = found;
         let aliases = self.roster.load().aliases.clone();
-        self.muster(&mut register, specs, aliases);
+        self.muster(&mut register, aliases);
     }
 
-    fn muster(
-        &self,
-        register: &mut Register,
-        specs: &[EngineSpec],
-        aliases: BTreeMap<String, String>,
-    ) {
+    /// Makes the roster of what has been found.
+    fn muster(&self, register: &mut Register, aliases: BTreeMap<String, String>) {
         let before = self.roster.load_full();
         let limits = register.policy.health;
+        let specs = register.found.engines.iter();
         let engines: Vec<_> = specs
-            .iter()
             .map(|spec| {
                 let known = before.engines.iter().find(|engine| engine.is(spec));
                 let engine = if let Some(known) = known {
@@ -113,7 +121,9 @@ impl Fleet {
                 } else {
                     let id = EngineId::new(register.next);
                     register.next = register.next.saturating_add(1);
-                    Engine::new(id, spec, &limits)
+                    let engine = Engine::new(id, spec, &limits);
+                    log::info!("engine={} joined the fleet", engine.label());
+                    engine
                 };
                 if engine.declares_models() {
                     register.served.insert(engine.id(), spec.models.clone());
@@ -143,6 +153,7 @@ impl Fleet {
     ) {
         let before = self.roster.load();
         let Register {
+            found,
             served,
             policy,
             logics,
@@ -153,6 +164,7 @@ impl Fleet {
             leaving,
             aliases,
             served,
+            found.is_complete,
             &before,
             |model, engines, before| {
                 Pool::new(model, engines, logics, policy.health.most_out, before)
@@ -284,6 +296,25 @@ impl Fleet {
         let roster = self.roster.load();
         let silent = roster.engines.iter().filter(|e| !e.declares_models());
         silent.cloned().collect()
+    }
+
+    /// Whether this is one of those.
+    pub fn is_silent(&self, engine: EngineId) -> bool {
+        let roster = self.roster.load();
+        let mut engines = roster.engines.iter();
+        engines.any(|e| e.id() == engine && !e.declares_models())
+    }
+
+    /// Whether it is known what this engine serves.
+    pub fn is_heard(&self, engine: EngineId) -> bool {
+        self.lock().served.contains_key(&engine)
+    }
+
+    /// Waits until all engines have been found, as far as that can be said.
+    pub async fn complete(&self) {
+        // It fails only without a sender, and we are one.
+        let mut changes = self.watch();
+        while !self.lock().found.is_complete && changes.changed().await.is_ok() {}
     }
 
     /// Takes note of what an engine says it serves.

@@ -28,18 +28,19 @@ pub(super) struct Roster {
     pub(super) pools: HashMap<String, Arc<Pool>>,
     /// The pool of requests that name no model.
     pub(super) any: Arc<Pool>,
-    /// What some engine serves has not been learnt.
+    /// What some engine serves has not been learnt, or some engine has not been found.
     has_unheard: bool,
 }
 
 impl Roster {
     /// The roster of these engines after `before`; `pool` makes the pool of a model, after the
-    /// one it had. A model stays known after its last engine.
+    /// one it had. Unless they are complete, there may be more of them. A model stays known after its last engine.
     pub(super) fn new(
         engines: Vec<Arc<Engine>>,
         leaving: Vec<Arc<Engine>>,
         aliases: BTreeMap<String, String>,
         served: &HashMap<EngineId, Vec<String>>,
+        is_complete: bool,
         before: &Self,
         pool: impl Fn(Arc<str>, Vec<Arc<Engine>>, Option<&Pool>) -> Pool,
     ) -> Self {
@@ -66,7 +67,9 @@ impl Roster {
         Self {
             pools: pools.collect(),
             any: Arc::new(pool("".into(), engines.clone(), Some(&before.any))),
-            has_unheard: engines.iter().any(|e| !served.contains_key(&e.id())),
+            has_unheard: !is_complete
+                || engines.is_empty()
+                || engines.iter().any(|e| !served.contains_key(&e.id())),
             engines: engines.into(),
             leaving,
             aliases,

@@ -12,6 +12,8 @@ use super::health::Health;
 #[derive(Debug)]
 pub(super) struct State {
     pub(super) addresses: ArcSwap<Vec<SocketAddr>>,
+    /// How often they have changed.
+    pub(super) moves: AtomicU32,
     /// Place of the address that was connected to last.
     pub(super) preferred: AtomicUsize,
     pub(super) in_flight: Arc<AtomicUsize>,
@@ -31,6 +33,7 @@ impl State {
     pub(super) fn new(addresses: Vec<SocketAddr>) -> Self {
         Self {
             addresses: ArcSwap::from_pointee(addresses),
+            moves: AtomicU32::new(0),
             preferred: AtomicUsize::new(0),
             in_flight: Arc::default(),
             reported: Reported::default(),

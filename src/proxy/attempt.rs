@@ -86,10 +86,12 @@ impl Router {
             });
         }
         let target = forward.running.as_ref().and_then(|running| {
+            // In this order: a key that is too old finds no connection, one too new another's.
+            let key = running.engine.pool_key();
             let address = running.engine.address()?;
-            Some((Arc::clone(&running.engine), address))
+            Some((Arc::clone(&running.engine), key, address))
         });
-        let Some((engine, address)) = target else {
+        let Some((engine, key, address)) = target else {
             // Its name has no address: an attempt like one that is refused.
             let retry = self.conclude(
                 ctx,
@@ -109,7 +111,7 @@ impl Router {
             peer.options.http_upstream_request_policy.h1_upgrade = H1UpgradePolicy::Deny;
         }
         // Engines share no connections, even where two of them have one address.
-        peer.group_key = engine.id().number();
+        peer.group_key = key;
         peer.options.idle_timeout = Some(ctx.plan.engine_keepalive);
         if fresh {
             // No pooled connection has this key, and this one is not pooled.

@@ -6,12 +6,13 @@ use arc_swap::ArcSwap;
 use http::header::InvalidHeaderValue;
 use tokio::sync::watch;
 
-use super::Duties;
+use super::{Duties, Search};
 use crate::config::{Secret, Settings};
 use crate::edge::{Edge, EdgeOptions, Patience};
 use crate::engines::{EngineKey, Fleet, Policy};
 use crate::metrics::Metrics;
 use crate::proxy::{Plan, Router};
+use crate::status::Status;
 
 /// The parts of a running router that follow the settings.
 ///
@@ -21,12 +22,14 @@ use crate::proxy::{Plan, Router};
 #[derive(Debug)]
 pub struct Live {
     pub(super) fleet: Arc<Fleet>,
+    pub(super) search: Arc<Search>,
     pub(super) key: Arc<EngineKey>,
     pub(super) plan: Arc<ArcSwap<Plan>>,
     pub(super) edge: Arc<Edge<Router>>,
     pub(super) duties: watch::Sender<Arc<Duties>>,
     pub(super) config: Arc<ArcSwap<String>>,
     pub(super) metrics: Metrics,
+    pub(super) status: Status,
 }
 
 impl Live {
@@ -42,12 +45,13 @@ impl Live {
         };
         self.key
             .set(settings.engine_api_key.as_ref().map(Secret::expose));
-        self.fleet
-            .adopt(&settings.engines, &settings.aliases, policy);
+        self.fleet.adopt(&settings.aliases, policy);
+        self.search.adopt(settings);
         self.plan.store(Arc::new(plan));
         self.edge.set_options(edge_options(settings));
         let duties = Duties::new(settings, &self.fleet, &self.key);
         self.duties.send_replace(Arc::new(duties));
+        self.status.set_retries_enabled(settings.retry.is_some());
         self.config.store(Arc::new(settings.to_yaml()));
         Ok(())
     }

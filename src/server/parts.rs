@@ -6,15 +6,16 @@ use arc_swap::ArcSwap;
 use tokio::sync::watch;
 
 use super::live::edge_options;
-use super::{ASK_LIMIT, Drain, Duties, Live, ServeError, Upkeep, pingora_conf};
+use super::{ASK_LIMIT, Drain, Duties, Live, Search, ServeError, Upkeep, pingora_conf};
 use crate::access_log::AccessLog;
-use crate::admin::{Admin, Control};
+use crate::admin::{Admin, Control, Streams};
 use crate::config::{Secret, Settings};
 use crate::edge::Edge;
 use crate::engines::{Catalog, EngineKey, Fleet, Policy};
 use crate::metrics::Metrics;
 use crate::proxy::{Plan, Router, on_refusal};
 use crate::record::{Observer, Observers};
+use crate::status::Status;
 use crate::traces::{self, Outlet};
 
 /// Everything of a router but its sockets.
@@ -38,27 +39,35 @@ impl Parts {
     /// # Errors
     /// The engine key cannot be sent, or metrics cannot be registered.
     pub fn new(settings: &Settings, drain: &Drain) -> Result<Self, ServeError> {
-        let fleet = Arc::new(Fleet::new(
-            &settings.engines,
-            &settings.aliases,
-            Policy {
-                routing: settings.routing,
-                health: settings.health,
-            },
-        ));
+        let policy = Policy {
+            routing: settings.routing,
+            health: settings.health,
+        };
+        let fleet = Arc::new(Fleet::new(&[], &settings.aliases, policy));
+        let search = Arc::new(Search::new(settings, &fleet));
         let key = Arc::new(EngineKey::default());
         key.set(settings.engine_api_key.as_ref().map(Secret::expose));
         let catalog = Catalog::new(Arc::clone(&fleet), Arc::clone(&key), ASK_LIMIT);
         let catalog = Arc::new(catalog);
         let metrics = Metrics::new()?;
-        fleet.on_change({
-            let metrics = metrics.clone();
-            move |engine, condition| metrics.condition_changed(engine.label(), condition.label())
-        });
         let plan = Arc::new(ArcSwap::from_pointee(Plan::new(settings)?));
+        let status = Status::new(
+            Arc::clone(&fleet),
+            metrics.clone(),
+            drain.closing(),
+            settings.retry.is_some(),
+        );
+        fleet.on_change({
+            let (metrics, noted) = (metrics.clone(), status.on_change());
+            move |engine, condition| {
+                metrics.condition_changed(engine.label(), condition.label());
+                noted(engine, condition);
+            }
+        });
         let (tracer, outlet) = traces::open(&settings.traces, &metrics).unzip();
         let mut observers: Vec<Box<dyn Observer>> = vec![
             Box::new(metrics.clone()),
+            Box::new(status.clone()),
             Box::new(AccessLog(settings.log_format.into())),
         ];
         observers.extend(tracer.clone().map(|tracer| Box::new(tracer) as _));
@@ -80,23 +89,32 @@ impl Parts {
         );
         let edge = Arc::new(edge);
         let duties = watch::Sender::new(Arc::new(Duties::new(settings, &fleet, &key)));
-        let upkeep = Upkeep::new(Arc::clone(&fleet), Arc::clone(&catalog), duties.subscribe());
+        let upkeep = Upkeep::new(
+            Arc::clone(&fleet),
+            Arc::clone(&search),
+            Arc::clone(&catalog),
+            duties.subscribe(),
+        );
         let config = Arc::new(ArcSwap::from_pointee(settings.to_yaml()));
         Ok(Self {
             live: Live {
                 fleet: Arc::clone(&fleet),
+                search,
                 key: Arc::clone(&key),
                 plan,
                 edge: Arc::clone(&edge),
                 duties,
                 config: Arc::clone(&config),
                 metrics: metrics.clone(),
+                status: status.clone(),
             },
             admin: Admin {
                 control: Control::new(&fleet, &catalog, &key),
                 fleet,
                 catalog,
                 metrics,
+                status,
+                streams: Streams::default(),
                 config,
                 draining: drain.closing(),
             },

@@ -1,6 +1,8 @@
 //! What signals ask for: the end, at once or with care, or to hand over to another process.
 
+use std::future::pending;
 use std::io;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,6 +13,7 @@ use tokio::time::sleep;
 
 use super::handover::Handover;
 use super::{Drain, Reloader};
+use crate::watched_file::WatchedFile;
 
 /// How long both processes accept after a handover: the new one may not be ready at once, and
 /// clients with open connections learn from their next answer that they should open another.
@@ -27,7 +30,8 @@ pub struct Pace {
 
 /// Does what signals ask for.
 ///
-/// HUP reads the configuration again. TERM drains, and a second one ends at once, as INT does. QUIT hands the listeners over to a new
+/// HUP reads the configuration again, and so does a change of its file where that is watched. TERM
+/// drains, and a second one ends at once, as INT does. QUIT hands the listeners over to a new
 /// process that waits for them, and drains; where there is nowhere to hand them over, it is a TERM.
 #[derive(Debug)]
 pub struct Signals {
@@ -36,19 +40,22 @@ pub struct Signals {
     pace: Pace,
     handover: Option<Arc<Handover>>,
     reloader: Reloader,
+    /// The file that is watched.
+    watched: Option<PathBuf>,
     /// What to log once signals are heard.
     welcome: String,
 }
 
 impl Signals {
-    /// Leads these listeners to their end at this pace. `welcome` is logged once signals are
-    /// heard.
+    /// Leads these listeners to their end at this pace. `watched` is the file to reload for when it
+    /// changes; `welcome` is logged once signals are heard.
     pub fn new(
         public: Drain,
         admin: Drain,
         pace: Pace,
         handover: Option<Handover>,
         reloader: Reloader,
+        watched: Option<PathBuf>,
         welcome: String,
     ) -> Self {
         Self {
@@ -57,6 +64,7 @@ impl Signals {
             pace,
             handover: handover.map(Arc::new),
             reloader,
+            watched,
             welcome,
         }
     }
@@ -66,12 +74,20 @@ impl Signals {
         let mut interrupt = signal(SignalKind::interrupt())?;
         let mut quit = signal(SignalKind::quit())?;
         let mut hangup = signal(SignalKind::hangup())?;
+        let mut file = self.watched.as_deref().map(WatchedFile::new);
+        if let Some(file) = &mut file {
+            // What is there now has just been read.
+            let _ = file.changed().await;
+        }
         log::info!("{}", self.welcome);
         let settle = loop {
             tokio::select! {
                 _ = terminate.recv() => break self.pace.settle,
                 _ = interrupt.recv() => return Ok(()),
                 _ = hangup.recv() => {
+                    self.reloader.reload();
+                }
+                () = changed(file.as_mut()) => {
                     self.reloader.reload();
                 }
                 _ = quit.recv() => match &self.handover {
@@ -127,6 +143,14 @@ impl Signals {
                 log::warn!("the grace period is over: {} connections are cut", self.public.open());
             }
         }
+    }
+}
+
+/// Waits until the file has another content than before; for ever where none is watched.
+async fn changed(file: Option<&mut WatchedFile>) {
+    match file {
+        Some(file) => drop(file.changed().await),
+        None => pending().await,
     }
 }
 

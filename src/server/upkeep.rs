@@ -1,22 +1,19 @@
-//! What goes on behind requests: names are looked up again, models asked for again, loads read,
-//! engines probed.
+//! What goes on behind requests: engines are found, names looked up again, models asked for again,
+//! loads read, engines probed.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use futures::future::join_all;
 use pingora_core::server::{ListenFds, ShutdownWatch};
 use pingora_core::services::{ServiceReadyNotifier, ServiceWithDependents};
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-use super::ASK_LIMIT;
+use super::{ASK_LIMIT, Search};
 use crate::config::Settings;
-use crate::engines::{Catalog, EngineKey, Fleet, Prober, Scraper};
+use crate::engines::{Catalog, EngineKey, Fleet, Prober, Scraper, attend};
 
-/// How often the names of engines are looked up again.
-const RESOLVE_INTERVAL: Duration = Duration::from_secs(5);
 /// How long the first round may hold up the first request.
 const FIRST_ROUND: Duration = Duration::from_secs(5);
 
@@ -46,22 +43,25 @@ impl Duties {
 }
 
 /// Keeps what is known of the fleet fresh.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Upkeep {
     fleet: Arc<Fleet>,
+    search: Arc<Search>,
     catalog: Arc<Catalog>,
     duties: watch::Receiver<Arc<Duties>>,
 }
 
 impl Upkeep {
-    /// The upkeep of `fleet`, which follows `duties`.
+    /// The upkeep of `fleet`, which `search` is for, as `duties` say.
     pub fn new(
         fleet: Arc<Fleet>,
+        search: Arc<Search>,
         catalog: Arc<Catalog>,
         duties: watch::Receiver<Arc<Duties>>,
     ) -> Self {
         Self {
             fleet,
+            search,
             catalog,
             duties,
         }
@@ -73,7 +73,7 @@ impl Upkeep {
 
     /// Looks names up, asks for models and reads loads once.
     pub async fn round(&self) {
-        self.resolve().await;
+        self.search.resolve().await;
         let silent = self.fleet.silent();
         let duties = self.duties();
         tokio::join!(self.catalog.learn(&silent), async {
@@ -90,15 +90,27 @@ impl Upkeep {
         }
     }
 
-    async fn resolve(&self) {
-        let engines = self.fleet.engines();
-        let named = engines.iter().filter(|engine| engine.has_name());
-        join_all(named.map(async |engine| {
-            if let Err(error) = engine.resolve().await {
-                log::warn!("engine={} could not be resolved: {error}", engine.label());
-            }
-        }))
-        .await;
+    /// Goes on for ever. `ready` is called once engines are found, names looked up and models asked
+    /// for; or once that has taken too long.
+    pub async fn run(&mut self, ready: impl FnOnce()) {
+        let search = Arc::clone(&self.search);
+        tokio::select! {
+            () = search.run() => {}
+            () = async {
+                if timeout(FIRST_ROUND, self.first_round()).await.is_err() {
+                    log::warn!("engines are slow to be found; serving without them for now");
+                }
+                ready();
+                loop {
+                    self.keep_up().await;
+                }
+            } => {}
+        }
+    }
+
+    async fn first_round(&self) {
+        self.fleet.complete().await;
+        self.round().await;
     }
 
     /// Goes on until duties change.
@@ -111,26 +123,28 @@ impl Upkeep {
         } = &*duties;
         let mut changes = self.duties.clone();
         tokio::select! {
-            _ = changes.changed() => {}
-            () = self.keep_resolving() => {}
+            Ok(()) = changes.changed() => {}
             () = self.keep_learning(*models_refresh) => {}
             () = run(scraper.as_ref().map(Scraper::run)) => {}
             () = run(prober.as_ref().map(Prober::run)) => {}
         }
     }
 
-    async fn keep_resolving(&self) {
-        loop {
-            tokio::time::sleep(RESOLVE_INTERVAL).await;
-            self.resolve().await;
-        }
-    }
-
+    /// Asks engines for their models: at once where these are not known, as of one that has just
+    /// been found, and then every `interval`.
     async fn keep_learning(&self, interval: Duration) {
-        loop {
-            tokio::time::sleep(interval).await;
-            self.catalog.learn(&self.fleet.silent()).await;
-        }
+        attend(&self.fleet, |engine| async move {
+            if self.fleet.is_heard(engine.id()) {
+                tokio::time::sleep(interval).await;
+            }
+            loop {
+                if self.fleet.is_silent(engine.id()) {
+                    self.catalog.learn(&[Arc::clone(&engine)]).await;
+                }
+                tokio::time::sleep(interval).await;
+            }
+        })
+        .await;
     }
 }
 
@@ -151,12 +165,8 @@ impl ServiceWithDependents for Upkeep {
         _listeners: usize,
         ready: ServiceReadyNotifier,
     ) {
-        if timeout(FIRST_ROUND, self.round()).await.is_err() {
-            log::warn!("engines are slow to be found; serving without them for now");
-        }
-        ready.notify_ready();
         tokio::select! {
-            () = async { loop { self.keep_up().await } } => {}
+            () = self.run(|| ready.notify_ready()) => {}
             _ = shutdown.wait_for(|down| *down) => {}
         }
     }

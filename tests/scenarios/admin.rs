@@ -117,7 +117,9 @@ async fn it_shows_its_configuration_without_secrets() {
     assert_eq!(response.status, 200);
     assert!(response.text().contains("\ninitial_backoff_ms: 200\n"));
     assert!(response.text().contains("'***'"));
-    for path in ["/config", "/engines", "/metrics", "/live", "/ready"] {
+    for path in [
+        "/config", "/engines", "/metrics", "/live", "/ready", "/status",
+    ] {
         let shown = edge.admin(path).await;
         assert!(!shown.text().contains("hunter2"), "{path}");
     }
@@ -148,7 +150,7 @@ async fn other_paths_and_methods_are_refused() {
     let engine = ScriptedEngine::start(ok("ok")).await;
     let edge = edge(RETRIES).engines([&engine]).start().await;
     for path in [
-        "/",
+        "//",
         "/health",
         "/metrics/",
         "/v1/models",
@@ -163,7 +165,9 @@ async fn other_paths_and_methods_are_refused() {
         }
     }
     for method in ["POST", "PUT", "DELETE", "OPTIONS"] {
-        for path in ["/live", "/ready", "/metrics", "/engines", "/config"] {
+        for path in [
+            "/", "/live", "/ready", "/metrics", "/engines", "/config", "/status",
+        ] {
             let mut client = Client::connect(edge.admin_addr()).await;
             let response = client.ask(&Request::new(method, path)).await;
             assert_eq!(response.status, 405, "{method} {path}");

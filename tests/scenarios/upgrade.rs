@@ -128,6 +128,20 @@ async fn a_hangup_reads_the_file_again() {
 }
 
 #[tokio::test]
+async fn a_watched_file_is_read_again_when_it_has_changed() {
+    let engine = ScriptedEngine::start(ok("ok")).await;
+    let folder = Folder::new("watch");
+    let mut router = Process::start(&folder.write(&engine, "old"), &["--watch"]);
+    let addr = router.listens().await;
+    folder.write(&engine, "new");
+    router.says("configuration reloaded").await;
+    let request = post("/v1/completions").body(r#"{"model":"new"}"#);
+    assert_eq!(Client::connect(addr).await.ask(&request).await.status, 200);
+    router.signal(Signal::SIGTERM);
+    assert_eq!(router.exit_code().await, Some(0));
+}
+
+#[tokio::test]
 async fn a_new_process_takes_the_listeners_over_and_no_request_fails() {
     const CLIENTS: usize = 8;
     let engine = ScriptedEngine::start(ok("ok")).await;

@@ -1,6 +1,8 @@
 //! The one list of settings, in the order of `conf/router.yaml`.
 
-use super::Group::{Engines, Health, Keys, Limits, Listening, Retries, Routing, Running, Traces};
+use super::Group::{
+    Discovery, Engines, Health, Keys, Limits, Listening, Retries, Routing, Running, Traces,
+};
 use super::Kind::{Choice, Host, List, Millis, Number, Path, Secret, Switch, Text, Whole};
 use super::Source::{Anywhere, File, Typed};
 use super::{DAY_MS, Key};
@@ -33,8 +35,9 @@ table! {
         "speak HTTP/2 with prior knowledge, too, on the public port";
 
     SERVICE_DISCOVERY: "service_discovery", Anywhere,
-        Choice(&["static"], &["k8s", "external-only", "dns"]), "static", Engines,
-        "how engines are found: static is the list given here";
+        Choice(&["static", "dns", "file", "k8s", "kubernetes"], &["external-only"]), "static", Engines,
+        "how engines are found: listed here, by names of the DNS, in a file that may change, or behind \
+         a Kubernetes Service (k8s or kubernetes)";
     ENGINES: "engines", File, List("[{url, models, weight, id}]"), "[]", Engines,
         "the engines: a url each, the models it serves, its weight and a name to choose it by; \
          without models the engine is asked";
@@ -56,6 +59,27 @@ table! {
 
     DEFAULT_MODEL: "default_model", Anywhere, Text, "null", Engines,
         "model, or alias of one, for requests that name none; left out, those are refused";
+
+    DNS_NAMES: "dns_names", Anywhere, List("NAME:PORT,NAME"), "[]", Discovery,
+        "for dns: names, each address of which is an engine: [http://]NAME[:PORT][/PREFIX], or \
+         without a port and beginning with _ for SRV records";
+    DNS_SERVERS: "dns_servers", Anywhere, List("IP[:PORT],IP[:PORT]"), "[]", Discovery,
+        "DNS servers to ask, also for names of listed engines; [] asks those of /etc/resolv.conf";
+    DNS_LONGEST_TTL_MS: "dns_longest_ttl_ms", Anywhere, Millis(1000, DAY_MS), "300000", Discovery,
+        "longest time, in milliseconds, before a name is looked up again, where its answer may be \
+         kept for longer";
+    DISCOVERY_FILE: "discovery_file", Anywhere, Path, "null", Discovery,
+        "for file: YAML or JSON list of engines of the form of engines; changes are taken in as they come";
+    K8S_NAMESPACE: "k8s_namespace", Anywhere, Text, "null", Discovery,
+        "for k8s: namespace of the Service; left out, the one this runs in";
+    K8S_SERVICE_NAME: "k8s_service_name", Anywhere, Text, "null", Discovery,
+        "for k8s: Service whose ready pods are the engines";
+    K8S_LABEL_SELECTOR: "k8s_label_selector", Anywhere, Text, "null", Discovery,
+        "for k8s: labels of the Services whose ready pods are the engines, such as app=vllm";
+    K8S_PORT: "k8s_port", Anywhere, Text, "8000", Discovery,
+        "for k8s: port of the pods, by number or by the name it has in the Service";
+    K8S_KUBECONFIG: "k8s_kubeconfig", Anywhere, Path, "null", Discovery,
+        "for k8s: kubeconfig file; left out, KUBECONFIG, ~/.kube/config or the service account of the pod";
 
     ROUTING_LOGIC: "routing_logic", Anywhere,
         Choice(&["roundrobin", "leastload", "session", "prefixaware"], &[]), "roundrobin", Routing,

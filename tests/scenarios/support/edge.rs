@@ -6,7 +6,6 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
-use pingora_core::apps::http_app::HttpServer;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use vllm_pingora::config::{self, Inputs, Load, Settings};
@@ -84,18 +83,38 @@ impl EdgeBuilder {
     }
 
     fn text(&self) -> String {
-        format!("{}\nengines:\n{}", self.yaml, self.engines.concat())
+        let engines = self.engines.concat();
+        let key = if engines.is_empty() { "" } else { "engines:\n" };
+        format!("{}\n{key}{engines}", self.yaml)
     }
 
     /// Starts the router and waits until it has looked up names and asked for models.
     pub async fn start(self) -> TestEdge {
+        self.start_with(async |upkeep| upkeep.round().await).await
+    }
+
+    /// The same, and goes on with all that goes on behind requests: engines are found, names
+    /// looked up again, models asked for again.
+    pub async fn start_kept_up(self) -> TestEdge {
+        self.start_with(async |upkeep| {
+            let mut upkeep = upkeep.clone();
+            let (ready, is_ready) = tokio::sync::oneshot::channel();
+            tokio::spawn(async move {
+                upkeep.run(|| ready.send(()).expect("somebody waits")).await;
+            });
+            is_ready.await.expect("the upkeep goes on");
+        })
+        .await
+    }
+
+    async fn start_with(self, begin: impl AsyncFnOnce(&Upkeep)) -> TestEdge {
         let yaml = self.text();
         let settings = Settings::from_yaml(&yaml).unwrap_or_else(|e| panic!("{e}\n{yaml}"));
         capture_logs();
         walk_the_clock();
         let drain = Drain::default();
         let parts = Parts::new(&settings, &drain).expect("the router starts");
-        parts.upkeep.round().await;
+        begin(&parts.upkeep).await;
         let fleet = Arc::clone(&parts.admin.fleet);
         let metrics = parts.admin.metrics.clone();
         let file = Arc::new(Mutex::new(yaml));
@@ -103,8 +122,9 @@ impl EdgeBuilder {
         let (public, addr) = bind();
         let (admin, admin_addr) = bind();
         let mut public = Listener::new("public", public, parts.edge, drain.clone(), None);
-        let admin_app = Arc::new(HttpServer::new_app(parts.admin));
-        let mut admin = Listener::new("admin", admin, admin_app, Drain::default(), None);
+        let admin_app = Arc::new(parts.admin);
+        let admin_drain = Drain::default();
+        let mut admin = Listener::new("admin", admin, admin_app, admin_drain.clone(), None);
         let served = tokio::spawn(async move { public.serve().await });
         tokio::spawn(async move { admin.serve().await });
         let (stop_traces, stopped) = watch::channel(false);
@@ -116,6 +136,7 @@ impl EdgeBuilder {
             addr,
             admin_addr,
             drain,
+            admin_drain,
             fleet,
             metrics,
             upkeep: parts.upkeep,
@@ -165,6 +186,7 @@ pub struct TestEdge {
     addr: SocketAddr,
     admin_addr: SocketAddr,
     drain: Drain,
+    admin_drain: Drain,
     fleet: Arc<Fleet>,
     metrics: Metrics,
     upkeep: Upkeep,
@@ -251,6 +273,39 @@ impl TestEdge {
         assert_eq!(self.metric(&name("count"), &[]), expected.len() as f64);
     }
 
+    pub fn fleet(&self) -> &Fleet {
+        &self.fleet
+    }
+
+    /// The URLs of the engines there are now.
+    pub fn engines(&self) -> Vec<String> {
+        let engines = self.fleet.engines();
+        engines
+            .iter()
+            .map(|engine| engine.url().to_string())
+            .collect()
+    }
+
+    /// Waits until these are the engines there are, in any order, and it is known what they serve.
+    pub async fn wait_for_engines<'a>(&self, urls: impl IntoIterator<Item = &'a str>) {
+        let mut wanted: Vec<_> = urls.into_iter().map(ToOwned::to_owned).collect();
+        wanted.sort_unstable();
+        let mut changes = self.fleet.watch();
+        let settled = async {
+            loop {
+                let mut engines = self.engines();
+                engines.sort_unstable();
+                let all = self.fleet.engines();
+                if engines == wanted && all.iter().all(|e| self.fleet.is_heard(e.id())) {
+                    return;
+                }
+                changes.changed().await.expect("the fleet is there");
+            }
+        };
+        let complaint = || format!("{:?} are not {wanted:?}, or not heard", self.engines());
+        within(PATIENCE, complaint, settled).await;
+    }
+
     /// Changes the configuration to this one, as after a HUP signal; whether it is taken on.
     pub fn reload(&self, changed: &EdgeBuilder) -> bool {
         self.reload_text(&changed.text())
@@ -321,6 +376,11 @@ impl TestEdge {
     /// The clients' connections that are open.
     pub fn open(&self) -> usize {
         self.drain.open()
+    }
+
+    /// The connections to the admin port that are open.
+    pub fn admin_open(&self) -> usize {
+        self.admin_drain.open()
     }
 
     /// Begins to drain, as after a TERM signal.

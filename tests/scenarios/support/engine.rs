@@ -145,7 +145,18 @@ impl ScriptedEngine {
         reason = "reads like `start`, and needs a runtime all the same"
     )]
     pub async fn refusing() -> Self {
-        let reservation = bind("127.0.0.1:0".parse().unwrap());
+        Self::reserve("127.0.0.1:0".parse().unwrap())
+    }
+
+    /// Another engine on the port of this one, at another address of this machine: 127.0.0.2, say.
+    pub async fn beside(&self, ip: &str, script: impl Into<Script>) -> Self {
+        let engine = Self::reserve(SocketAddr::new(ip.parse().unwrap(), self.addr.port()));
+        engine.listen_with(script).await;
+        engine
+    }
+
+    fn reserve(addr: SocketAddr) -> Self {
+        let reservation = bind(addr);
         let addr = reservation.local_addr().unwrap();
         let nothing = super::script::hang().into();
         let shared = Shared {

@@ -12,27 +12,33 @@
 
 mod client;
 mod collector;
+mod dns;
 mod edge;
 mod engine;
 mod full;
+mod kube;
 mod patience;
 mod process;
+mod scratch;
 mod script;
 mod sse;
 mod wire;
 
 pub use client::{Client, Interim, NoResponse, Request, Response, post, req_n, req_s};
 pub use collector::{Collector, Span, SpanEvent};
+pub use dns::{DnsServer, Zone, addresses, services};
 pub use edge::{
     EdgeBuilder, NOBODY_OUT, RETRIES, TestEdge, Trace, edge, lines_with, millis, retries, trace,
 };
 pub use engine::{Connection, Delivery, ScriptedEngine};
 pub use full::Full;
+pub use kube::{Gone, KubeApi, pods};
 pub use patience::{PATIENCE, within};
 pub use process::Process;
+pub use scratch::Scratch;
 pub use script::{
     Point, Reply, Script, answer, chunks, connections, event, fin_at, flood, hang, ok, raw,
-    raw_pieces, rst_at, script, sse, sse_body, status,
+    raw_pieces, rst_at, script, serving_m, sse, sse_body, status,
 };
 pub use sse::Event;
 pub use wire::{Close, Framing, Headers, body_hash};

@@ -509,6 +509,14 @@ pub fn script(replies: impl Into<Script>) -> Script {
     replies.into()
 }
 
+/// What an engine says that serves the model `m`, besides these replies.
+pub fn serving_m(replies: impl Into<Script>) -> Script {
+    let models = ok(r#"{"object":"list","data":[{"id":"m","object":"model"}]}"#);
+    script(replies)
+        .on("/v1/models", models)
+        .on("/health", ok(""))
+}
+
 /// A script for each connection by itself: its n-th request gets the n-th reply of its list.
 /// The first list is for the first connection, and so on; the last is for all that follow.
 pub fn connections<const N: usize>(lists: [Vec<Reply>; N]) -> Script {

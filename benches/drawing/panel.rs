@@ -75,6 +75,15 @@ impl Panel {
         self.top + self.height
     }
 
+    /// Draws the range of a value on a row.
+    pub fn whisker(&self, svg: &mut Svg, y: f64, (least, most): (f64, f64)) {
+        let (least, most) = (self.at_x(least), self.at_x(most));
+        svg.line((least, y), (most, y), INK, 1.2);
+        for end in [least, most] {
+            svg.line((end, y - 5.0), (end, y + 5.0), INK, 1.2);
+        }
+    }
+
     /// Draws title, grid and axes.
     pub fn frame(&self, svg: &mut Svg, title: &str) {
         let Self {

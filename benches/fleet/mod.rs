@@ -1,17 +1,17 @@
 //! The part of the router under test: its own fleet, pool and logic, as the proxy calls them.
 
+#![allow(dead_code, reason = "each bench uses what it needs")]
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use vllm_pingora::config::{EngineSpec, Settings};
 use vllm_pingora::engines::{Engine, EngineId, Fleet, Lookup, Placed, Policy, Pool};
 use vllm_pingora::retry::{Attempts, RetryConfig, RetryValues};
-use vllm_pingora::routing::{Ask, Blocks, Kind, Routing};
-
-use super::blocks::{BlockId, spell};
+use vllm_pingora::routing::{Ask, Kind, Routing};
 
 /// The model all engines serve.
-const MODEL: &str = "m";
+pub const MODEL: &str = "m";
 
 /// A fleet of engines that serve one model.
 #[derive(Debug)]
@@ -75,24 +75,5 @@ pub fn by_default(kind: Kind) -> Routing {
     Routing {
         kind,
         ..settings.routing
-    }
-}
-
-/// What a logic is told of a prompt.
-#[derive(Debug)]
-pub struct Prompt(Option<Blocks>);
-
-impl Prompt {
-    /// What this logic asks for.
-    pub fn of(kind: Kind, prompt: &[BlockId]) -> Self {
-        Self((kind == Kind::PrefixAware).then(|| Blocks::of(MODEL, &spell(prompt))))
-    }
-
-    /// The ask for it, without the rest.
-    pub fn ask(&self) -> Ask<'_> {
-        Ask {
-            prompt: self.0.as_ref(),
-            ..Ask::default()
-        }
     }
 }
