@@ -100,7 +100,7 @@ fn cost(status: &Status, requests: &[Vec<Attempt>], threads: usize) -> f64 {
         for attempts in requests.iter().cycle().take(RECORDS as usize) {
             status.ended(black_box(&record(attempts)));
         }
-        spent() - begun
+        spent().saturating_sub(begun)
     };
     let all: Duration = thread::scope(|scope| {
         let threads: Vec<_> = (0..threads).map(|_| scope.spawn(note)).collect();
@@ -136,7 +136,7 @@ fn main() {
         for _ in 0..SNAPSHOTS {
             black_box(status.snapshot());
         }
-        println!("  a snapshot: {:?}", (spent() - begun) / SNAPSHOTS);
+        println!("  a snapshot: {:?}", spent().saturating_sub(begun) / SNAPSHOTS);
         let (before, after) = (status.snapshot(), status.snapshot());
         let whole = serde_json::to_string(&after).unwrap().len();
         let update = serde_json::to_string(&after.since(&before)).unwrap().len();
