@@ -136,7 +136,10 @@ fn main() {
         for _ in 0..SNAPSHOTS {
             black_box(status.snapshot());
         }
-        println!("  a snapshot: {:?}", spent().saturating_sub(begun) / SNAPSHOTS);
+        println!(
+            "  a snapshot: {:?}",
+            spent().saturating_sub(begun) / SNAPSHOTS
+        );
         let (before, after) = (status.snapshot(), status.snapshot());
         let whole = serde_json::to_string(&after).unwrap().len();
         let update = serde_json::to_string(&after.since(&before)).unwrap().len();

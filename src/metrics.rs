@@ -39,6 +39,9 @@ use requests::Requests;
 
 pub use pace::Pace;
 
+/// How waits for an engine end.
+const HOLD_RESULTS: [&str; 5] = ["served", "timeout", "full", "unknown", "client_gone"];
+
 /// All series of one router.
 #[derive(Clone, Debug)]
 pub struct Metrics {
@@ -75,6 +78,17 @@ impl Metrics {
         build.with_label_values(&[env!("CARGO_PKG_VERSION")]).set(1);
         register(&registry, build)?;
         registry.register(Box::new(process::collector()?))?;
+        // They are there from the beginning, so that the first of a kind is seen as an increase.
+        let known = |name, values: &[&str]| {
+            let family = counters(&registry, name)?;
+            for value in values {
+                family.with_label_values(&[value]);
+            }
+            prometheus::Result::Ok(family)
+        };
+        let holds = known(&names::HOLDS, &HOLD_RESULTS)?;
+        let spans = known(&names::SPANS, &["sent", "failed", "dropped"])?;
+        let reloads = known(&names::RELOADS, &["adopted", "refused"])?;
         Ok(Self {
             requests: Arc::new(Requests::new(&registry)?),
             engines: Arc::new(Engines::new(&registry)?),
@@ -83,9 +97,9 @@ impl Metrics {
             backoff: register(&registry, backoff)?,
             in_flight: register(&registry, in_flight)?,
             held: register(&registry, held)?,
-            holds: counters(&registry, &names::HOLDS)?,
-            spans: counters(&registry, &names::SPANS)?,
-            reloads: counters(&registry, &names::RELOADS)?,
+            holds,
+            spans,
+            reloads,
             last_reload: register(&registry, last_reload)?,
             exposing: Arc::default(),
             registry,
