@@ -30,7 +30,7 @@ pub use engine::{Engine, EngineId, InFlight};
 pub use engine_key::EngineKey;
 pub use fleet::{Fleet, Policy};
 pub use gauges::Gauges;
-pub use health::{Condition, Fitness, Health, HealthLimits};
+pub use health::{Condition, Fitness, Found, Health, HealthLimits, Unready};
 pub use pool::{Placed, Pool};
 pub use prober::{Probe, Prober};
 pub use responses::{LONGEST_ID, REMEMBERED, Responses};

@@ -152,7 +152,13 @@ impl Catalog {
                 .map(async |engine| match self.ask(engine, None).await {
                     Ok(models) => {
                         let ids = models.into_iter().map(|model| model.id).collect();
-                        self.fleet.learn(engine.id(), ids);
+                        self.fleet.learn(engine, ids);
+                    }
+                    Err(Unlisted::NoAnswer(error)) if !engine.has_worked() => {
+                        log::debug!("engine={} models=unknown error={error}", engine.label());
+                        if let Some(failure) = error.connect_failure() {
+                            self.fleet.unreachable(engine, failure);
+                        }
                     }
                     Err(error) => {
                         log::warn!("engine={} models=unknown error={error}", engine.label());

@@ -189,14 +189,17 @@ impl Among<'_> {
 
     fn is_panic(&self) -> bool {
         *self.panic.get_or_init(|| {
-            let seats = self.pool.seats.iter();
-            let out = |seat: &&Seat| {
-                let fitness = seat.engine.fitness(self.now);
-                matches!(fitness, Fitness::Out | Fitness::Trial)
-            };
-            #[allow(clippy::cast_precision_loss)] // numbers of engines
-            let share = seats.filter(out).count() as f64 / self.pool.seats.len() as f64;
-            share > self.pool.most_out
+            let (mut out, mut all) = (0.0, 0.0);
+            for seat in &self.pool.seats {
+                match seat.engine.fitness(self.now) {
+                    Fitness::Out | Fitness::Trial => out += 1.0,
+                    Fitness::Fit | Fitness::Warming(_) | Fitness::Last => {}
+                    // Nobody doubts that.
+                    Fitness::NotYet => continue,
+                }
+                all += 1.0;
+            }
+            out / all > self.pool.most_out
         })
     }
 
@@ -231,7 +234,7 @@ impl Candidates for Among<'_> {
             Fitness::Warming(part) if self.falls_within(*id, part) => Standing::Eligible,
             Fitness::Warming(_) | Fitness::Last => Standing::Last,
             Fitness::Out if self.is_panic() => Standing::Eligible,
-            Fitness::Out => Standing::Doubtful,
+            Fitness::Out | Fitness::NotYet => Standing::Doubtful,
         };
         standing.max(health)
     }

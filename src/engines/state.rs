@@ -36,7 +36,7 @@ impl State {
             reported: Reported::default(),
             incarnation: AtomicU32::new(0),
             health: Mutex::default(),
-            is_plain: AtomicBool::new(true),
+            is_plain: AtomicBool::new(false),
             is_busy: AtomicBool::new(false),
             gone: AtomicBool::new(false),
         }

@@ -38,9 +38,14 @@ impl Failure {
         Self::ClosedAfterHead,
     ];
 
+    /// Whether there was no connection.
+    pub fn is_connect(self) -> bool {
+        matches!(self, Self::Connect | Self::ConnectTimeout)
+    }
+
     /// Whether the engine may have received the request, so that sending it again repeats it.
     pub fn may_have_been_delivered(self) -> bool {
-        !matches!(self, Self::Connect | Self::ConnectTimeout)
+        !self.is_connect()
     }
 
     /// Whether time ran out, which the client is told with 504 instead of 502.

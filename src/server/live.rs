@@ -9,7 +9,7 @@ use tokio::sync::watch;
 use super::Duties;
 use crate::config::{Secret, Settings};
 use crate::edge::{Edge, EdgeOptions, Patience};
-use crate::engines::{EngineKey, Fleet, Policy};
+use crate::engines::{Catalog, EngineKey, Fleet, Policy};
 use crate::metrics::Metrics;
 use crate::proxy::{Plan, Router};
 
@@ -21,6 +21,7 @@ use crate::proxy::{Plan, Router};
 #[derive(Debug)]
 pub struct Live {
     pub(super) fleet: Arc<Fleet>,
+    pub(super) catalog: Arc<Catalog>,
     pub(super) key: Arc<EngineKey>,
     pub(super) plan: Arc<ArcSwap<Plan>>,
     pub(super) edge: Arc<Edge<Router>>,
@@ -46,7 +47,7 @@ impl Live {
             .adopt(&settings.engines, &settings.aliases, policy);
         self.plan.store(Arc::new(plan));
         self.edge.set_options(edge_options(settings));
-        let duties = Duties::new(settings, &self.fleet, &self.key);
+        let duties = Duties::new(settings, &self.fleet, &self.catalog, &self.key);
         self.duties.send_replace(Arc::new(duties));
         self.config.store(Arc::new(settings.to_yaml()));
         Ok(())

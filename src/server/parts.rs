@@ -67,12 +67,14 @@ impl Parts {
         let proxy = pingora_proxy::http_proxy(&Arc::new(pingora_conf(settings)), router);
         let edge = Edge::new(proxy, edge_options(settings), on_refusal(observers));
         let edge = Arc::new(edge);
-        let duties = watch::Sender::new(Arc::new(Duties::new(settings, &fleet, &key)));
+        let duties = Duties::new(settings, &fleet, &catalog, &key);
+        let duties = watch::Sender::new(Arc::new(duties));
         let upkeep = Upkeep::new(Arc::clone(&fleet), Arc::clone(&catalog), duties.subscribe());
         let config = Arc::new(ArcSwap::from_pointee(settings.to_yaml()));
         Ok(Self {
             live: Live {
                 fleet: Arc::clone(&fleet),
+                catalog: Arc::clone(&catalog),
                 key: Arc::clone(&key),
                 plan,
                 edge: Arc::clone(&edge),

@@ -31,14 +31,19 @@ pub struct Duties {
 
 impl Duties {
     /// The duties towards `fleet` under these settings.
-    pub fn new(settings: &Settings, fleet: &Arc<Fleet>, key: &Arc<EngineKey>) -> Self {
+    pub fn new(
+        settings: &Settings,
+        fleet: &Arc<Fleet>,
+        catalog: &Arc<Catalog>,
+        key: &Arc<EngineKey>,
+    ) -> Self {
         let scraper = settings
             .engine_stats_interval
             .filter(|_| settings.routing.kind.weighs_load())
             .map(|interval| Scraper::new(fleet, interval, ASK_LIMIT));
         let probe = settings.probe.clone();
         Self {
-            prober: probe.map(|probe| Prober::new(fleet, probe, Arc::clone(key))),
+            prober: probe.map(|probe| Prober::new(fleet, catalog, probe, Arc::clone(key))),
             scraper,
             models_refresh: settings.models_refresh,
         }
@@ -151,7 +156,11 @@ impl ServiceWithDependents for Upkeep {
         _listeners: usize,
         ready: ServiceReadyNotifier,
     ) {
-        if timeout(FIRST_ROUND, self.round()).await.is_err() {
+        let first = async {
+            self.round().await;
+            self.probe().await;
+        };
+        if timeout(FIRST_ROUND, first).await.is_err() {
             log::warn!("engines are slow to be found; serving without them for now");
         }
         ready.notify_ready();

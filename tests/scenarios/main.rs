@@ -52,6 +52,7 @@ mod routes;
 mod routing;
 mod shutdown;
 mod state_changing;
+mod states;
 mod streaming;
 mod support;
 mod support_selftest;
