@@ -22,6 +22,7 @@ mod prober;
 mod responses;
 mod roster;
 mod scraper;
+mod sleep;
 mod state;
 
 pub use ask::{AskError, Asker, Question};
@@ -36,3 +37,4 @@ pub use prober::{Probe, Prober};
 pub use responses::{LONGEST_ID, REMEMBERED, Responses};
 pub use roster::Lookup;
 pub use scraper::Scraper;
+pub use sleep::{IS_SLEEPING, Sleep};

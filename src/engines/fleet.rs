@@ -213,6 +213,13 @@ impl Fleet {
         changed
     }
 
+    /// `engine` fell asleep, or woke up. Whether that is news.
+    pub fn sleeps(&self, engine: &Engine, asleep: bool) -> bool {
+        let changed = engine.sleeps(asleep, self.now());
+        self.tell(engine, changed);
+        changed.is_some()
+    }
+
     /// Whoever asked `engine` found that it takes no connection.
     pub fn unreachable(&self, engine: &Engine, failure: Failure) {
         let changed = engine.unreachable(failure, self.now());

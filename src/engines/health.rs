@@ -4,12 +4,14 @@
 //! pause that grows. Probes find out about engines that nobody asks. Statuses never take an engine
 //! out: a busy one says 429 and 503, and a bad request is nobody's illness. One that says nothing
 //! but 500, as a vLLM server does while it drains, is picked last for a while. One that was never
-//! heard to work and takes no connection is starting, which is no failure.
+//! heard to work and takes no connection is starting, and one that sleeps was told to: neither has
+//! failed.
 //!
 //! Pure: the time since the process started and a random draw come in as arguments.
 
 mod condition;
 mod limits;
+mod pauses;
 
 use std::time::Duration;
 
@@ -17,18 +19,19 @@ use crate::retry::Failure;
 
 pub use condition::{Condition, Fitness, Unready};
 pub use limits::HealthLimits;
+use pauses::Pauses;
 
 /// How many answers of 500 in a row make an engine picked last.
 const ERRORS_IN_A_ROW: u32 = 5;
-/// The share by which pauses are spread, so that engines that fell ill together are not tried
-/// together.
-const SPREAD: f64 = 0.2;
 
 /// What a probe found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Found {
-    /// The engine is well.
-    Well,
+    /// The engine is well, and says whether it sleeps; `None` where that is not known.
+    Well {
+        /// It sleeps.
+        asleep: Option<bool>,
+    },
     /// It says that it is not, or is silent.
     Unwell,
     /// It takes no connection.
@@ -40,12 +43,8 @@ pub enum Found {
 pub struct Health {
     condition: Condition,
     since: Duration,
-    /// When it may be tried, or counts as others do again.
-    until: Duration,
-    /// How often it was taken out since it last was well, and with it the length of the pause.
-    pauses: u32,
-    /// A request was sent to see whether it is back.
-    on_trial: bool,
+    /// After each it may be tried, or counts as others do again.
+    pauses: Pauses,
     /// It was heard to work at least once.
     has_worked: bool,
     failures: u32,
@@ -62,9 +61,7 @@ impl Default for Health {
         Self {
             condition: Condition::Up,
             since: Duration::ZERO,
-            until: Duration::ZERO,
-            pauses: 0,
-            on_trial: false,
+            pauses: Pauses::default(),
             has_worked: false,
             failures: 0,
             errors: 0,
@@ -93,13 +90,15 @@ impl Health {
 
     /// What it is fit for now.
     pub fn fitness(&self, limits: &HealthLimits, now: Duration) -> Fitness {
+        let pauses = self.pauses.is_on(now);
         match self.condition {
             Condition::Up => self.warmth(limits, now),
-            Condition::Starting(_) if limits.is_probed || now < self.until => Fitness::NotYet,
-            Condition::Down if limits.is_probed || now < self.until => Fitness::Out,
-            Condition::Ejected(_) if now < self.until => Fitness::Out,
+            Condition::Sleeping => Fitness::Asleep,
+            Condition::Starting(_) if limits.is_probed || pauses => Fitness::NotYet,
+            Condition::Down if limits.is_probed => Fitness::Out,
+            Condition::Down | Condition::Ejected(_) if pauses => Fitness::Out,
             Condition::Starting(_) | Condition::Down | Condition::Ejected(_) => Fitness::Trial,
-            Condition::Erring if now < self.until => Fitness::Last,
+            Condition::Erring if pauses => Fitness::Last,
             Condition::Erring => Fitness::Fit,
         }
     }
@@ -120,8 +119,7 @@ impl Health {
 
     /// A trial begins: until it has ended, or another pause has passed, no other one does.
     pub fn trial_begins(&mut self, limits: &HealthLimits, now: Duration) {
-        self.until = now + self.pause(limits, 0.5);
-        self.on_trial = true;
+        self.pauses.try_out(limits, now);
     }
 
     /// A request failed on it. Whether its condition changed.
@@ -138,14 +136,15 @@ impl Health {
             return false;
         }
         let was_sent_before = match self.condition {
-            Condition::Ejected(_) => !self.on_trial,
-            Condition::Starting(_) => is_absent && !self.on_trial,
+            Condition::Ejected(_) => !self.pauses.is_on_trial(),
+            Condition::Starting(_) => is_absent && !self.pauses.is_on_trial(),
+            Condition::Sleeping => true,
             // Its probes say when it is back.
             Condition::Down => limits.is_probed,
             Condition::Up | Condition::Erring => false,
         };
         if was_sent_before {
-            // It was sent before the engine was out, and says nothing new.
+            // It was sent before the engine was out, or asleep, and says nothing new.
             return false;
         }
         self.pause_begins(limits, now, draw);
@@ -169,12 +168,16 @@ impl Health {
     ) -> bool {
         self.has_worked = true;
         self.failures = 0;
+        if self.condition == Condition::Sleeping {
+            // Falling asleep ends what runs with an answer.
+            return false;
+        }
         if status == 500 {
             self.errors = self.errors.saturating_add(1);
             if self.errors < ERRORS_IN_A_ROW {
                 return self.recover(now);
             }
-            if self.condition == Condition::Erring && now < self.until {
+            if self.condition == Condition::Erring && self.pauses.is_on(now) {
                 return false;
             }
             self.pause_begins(limits, now, draw);
@@ -193,8 +196,8 @@ impl Health {
         busy: bool,
         now: Duration,
     ) -> bool {
-        if found == Found::Well {
-            return self.probe_passed(limits, now);
+        if let Found::Well { asleep } = found {
+            return self.probe_passed(limits, asleep, now);
         }
         self.probes_passed = 0;
         if busy {
@@ -210,17 +213,34 @@ impl Health {
         self.probes_failed >= limits.fall && self.turn(Condition::Down, now)
     }
 
-    fn probe_passed(&mut self, limits: &HealthLimits, now: Duration) -> bool {
+    fn probe_passed(&mut self, limits: &HealthLimits, asleep: Option<bool>, now: Duration) -> bool {
         self.probes_failed = 0;
         self.probes_passed = self.probes_passed.saturating_add(1);
+        if let Some(asleep) = asleep
+            && (asleep || self.condition == Condition::Sleeping)
+        {
+            return self.sleeps(asleep, now);
+        }
         let is_back = match self.condition {
             // It listens again. A frozen engine's probes pass all the time: of that, only a
             // trial can tell.
             Condition::Down | Condition::Starting(Unready::Unreachable(_)) => true,
             Condition::Ejected(failure) => failure.is_connect(),
-            Condition::Starting(Unready::NoModels) | Condition::Erring | Condition::Up => false,
+            Condition::Starting(Unready::NoModels)
+            | Condition::Sleeping
+            | Condition::Erring
+            | Condition::Up => false,
         };
         is_back && self.probes_passed >= limits.rise && self.recover(now)
+    }
+
+    /// It fell asleep, or woke up. Whether its condition changed.
+    pub fn sleeps(&mut self, asleep: bool, now: Duration) -> bool {
+        match (asleep, self.condition) {
+            (true, _) => self.turn(Condition::Sleeping, now),
+            (false, Condition::Sleeping) => self.recover(now),
+            (false, _) => false,
+        }
     }
 
     /// Whoever asked it found that it takes no connection. Whether its condition changed.
@@ -270,25 +290,15 @@ impl Health {
             self.back = Some(now);
         }
         self.failures = 0;
-        self.pauses = 0;
+        self.pauses.end();
         self.probes_failed = 0;
-        self.on_trial = false;
         self.turn(Condition::Up, now)
     }
 
     fn pause_begins(&mut self, limits: &HealthLimits, now: Duration, draw: f64) {
-        self.pauses = self.pauses.saturating_add(1);
-        self.until = now + self.pause(limits, draw);
+        self.pauses.begin(limits, now, draw);
         // What passed before says nothing of how it is now.
         self.probes_passed = 0;
-        self.on_trial = false;
-    }
-
-    fn pause(&self, limits: &HealthLimits, draw: f64) -> Duration {
-        let doublings = self.pauses.saturating_sub(1).min(31);
-        let pause = limits.first_pause.saturating_mul(1 << doublings);
-        let pause = pause.min(limits.longest_pause);
-        pause.mul_f64(1.0 + SPREAD * (2.0 * draw - 1.0))
     }
 }
 

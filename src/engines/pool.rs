@@ -121,6 +121,15 @@ impl Pool {
         &self.ids
     }
 
+    /// Those of them that may get an attempt at `now`: all that are not asleep.
+    pub fn awake(&self, now: Duration) -> Vec<EngineId> {
+        let seats = self.seats.iter();
+        seats
+            .filter(|seat| seat.engine.fitness(now) != Fitness::Asleep)
+            .map(|seat| seat.engine.id())
+            .collect()
+    }
+
     /// The engines, in the order of the configuration.
     pub fn engines(&self) -> impl ExactSizeIterator<Item = &Arc<Engine>> {
         self.seats.iter().map(|seat| &seat.engine)
@@ -195,7 +204,7 @@ impl Among<'_> {
                     Fitness::Out | Fitness::Trial => out += 1.0,
                     Fitness::Fit | Fitness::Warming(_) | Fitness::Last => {}
                     // Nobody doubts that.
-                    Fitness::NotYet => continue,
+                    Fitness::NotYet | Fitness::Asleep => continue,
                 }
                 all += 1.0;
             }
@@ -235,6 +244,7 @@ impl Candidates for Among<'_> {
             Fitness::Warming(_) | Fitness::Last => Standing::Last,
             Fitness::Out if self.is_panic() => Standing::Eligible,
             Fitness::Out | Fitness::NotYet => Standing::Doubtful,
+            Fitness::Asleep => Standing::Excluded,
         };
         standing.max(health)
     }

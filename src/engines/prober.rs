@@ -1,4 +1,4 @@
-//! Probes the engines' health, off the path of requests.
+//! Probes the engines' health, and whether they sleep, off the path of requests.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,7 +7,9 @@ use futures::future::join_all;
 use rand::RngExt as _;
 
 use super::attend::attend;
-use super::{AskError, Asker, Catalog, Condition, Engine, EngineKey, Fleet, Found};
+use super::{
+    AskError, Asker, Catalog, Condition, Engine, EngineKey, Fleet, Found, IS_SLEEPING, Sleep,
+};
 
 /// The share by which the time between two probes is spread, so that they do not come in step.
 const SPREAD: f64 = 0.1;
@@ -77,7 +79,8 @@ impl Prober {
         let found = self.ask(engine).await;
         let changed = self.fleet.probed(engine, found);
         let has_come = changed == Some(Condition::Up) || !engine.has_worked();
-        if found == Found::Well && has_come && !engine.declares_models() {
+        let is_well = matches!(found, Found::Well { .. });
+        if is_well && has_come && !engine.declares_models() {
             self.catalog.learn(std::slice::from_ref(engine)).await;
         }
     }
@@ -85,19 +88,28 @@ impl Prober {
     async fn ask(&self, engine: &Engine) -> Found {
         let authorization = self.key.authorization();
         let authorization = authorization.as_deref().map(String::as_bytes);
-        let answer = self
-            .asker
-            .get(engine, &self.probe.path, authorization)
-            .await;
+        let get = |path| self.asker.get(engine, path, authorization);
+        let answer = get(&self.probe.path).await;
         match &answer {
             // An engine that says that it is not well is not; what it thinks of the path is no
             // matter.
-            Ok((..500, _)) => return Found::Well,
+            Ok((..500, _)) => {
+                let asleep = if engine.may_sleep() {
+                    let sleep = Sleep::read(&get(IS_SLEEPING).await);
+                    engine.set_may_sleep(sleep != Sleep::NotOffered);
+                    sleep.is_asleep()
+                } else {
+                    None
+                };
+                return Found::Well { asleep };
+            }
             Ok((status, _)) => {
                 log::debug!("engine={} probe failed: {status}", engine.label());
             }
             Err(error) => log::debug!("engine={} probe failed: {error}", engine.label()),
         }
+        // Another process may follow, which knows more.
+        engine.set_may_sleep(true);
         let failure = answer.err().as_ref().and_then(AskError::connect_failure);
         failure.map_or(Found::Unwell, Found::Unreachable)
     }

@@ -23,6 +23,8 @@ pub(super) struct State {
     pub(super) is_plain: AtomicBool,
     /// It has answered a request since it was last probed.
     pub(super) is_busy: AtomicBool,
+    /// It may know of sleep: most engines do not, and say so once.
+    pub(super) may_sleep: AtomicBool,
     /// It does not belong to the fleet any more.
     pub(super) gone: AtomicBool,
 }
@@ -38,6 +40,7 @@ impl State {
             health: Mutex::default(),
             is_plain: AtomicBool::new(false),
             is_busy: AtomicBool::new(false),
+            may_sleep: AtomicBool::new(true),
             gone: AtomicBool::new(false),
         }
     }

@@ -102,7 +102,7 @@ pub const ENGINE_CHANGES: Name = plain(
     "vllm_pingora_engine_condition_changes_total",
     "counter",
     &["engine", "condition"],
-    "Changes of an engine's condition, by the new one: up, starting, ejected, down, erring",
+    "Changes of an engine's condition, by the new one: up, starting, sleeping, ejected, down, erring",
 );
 /// Total time of requests.
 pub const DURATION: Name = Name {

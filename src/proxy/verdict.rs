@@ -56,7 +56,12 @@ impl Router {
         let draw = rand::rng().random::<f64>();
         // Engines may have come and gone since the request began.
         forward.pool = self.fleet.renewed(&forward.pool);
-        match forward.attempts.after(outcome, forward.pool.ids(), draw) {
+        let others = if outcome.excludes() {
+            forward.pool.awake(self.fleet.now())
+        } else {
+            Vec::new()
+        };
+        match forward.attempts.after(outcome, &others, draw) {
             Next::Retry { backoff, reason } => {
                 forward.decided = Some(Decided { reason, backoff });
                 // A head that looked final may have gone before; it decides nothing any more.

@@ -153,7 +153,8 @@ impl Attempts {
 
     /// Decides what follows the attempt that was begun last.
     ///
-    /// `pool` holds every engine that serves the request's model. `draw` is uniform in `[0, 1)`
+    /// `pool` holds every engine that may serve the request; it is looked at only where `outcome`
+    /// [excludes](Outcome::excludes) the engine. `draw` is uniform in `[0, 1)`
     /// and spreads the backoff, if one follows.
     pub fn after(&mut self, outcome: Outcome, pool: &[EngineId], draw: f64) -> Next {
         match outcome {

@@ -79,6 +79,16 @@ pub enum Outcome {
     ClientGone,
 }
 
+impl Outcome {
+    /// Whether it excludes the engine for the rest of the request.
+    pub fn excludes(self) -> bool {
+        match self {
+            Self::Failed(_) => true,
+            Self::Status(_) | Self::Cut | Self::ClientGone => false,
+        }
+    }
+}
+
 /// Why a request was sent again, for logs and metric labels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RetryReason {

@@ -7,7 +7,9 @@ const HEALTH: &str = "eject_pause_ms: 1000\neject_longest_pause_ms: 8000\n";
 
 /// What an engine plays that works, until it is stopped.
 fn mortal() -> Script {
-    script(ok("mortal")).on("/health", ok(""))
+    script(ok("mortal"))
+        .on("/health", ok(""))
+        .on("/is_sleeping", status(404))
 }
 
 /// Ends engines that play [`mortal`] once they are known to have worked: others would be starting.
@@ -83,8 +85,7 @@ async fn a_probe_that_passes_lets_an_engine_back_in_that_refused() {
     for _ in 0..20 {
         edge.ask(&req_n()).await;
     }
-    dead.listen_with(script(ok("back")).on("/health", ok("")))
-        .await;
+    dead.listen_with(mortal()).await;
     edge.ask(&req_n()).await;
     assert_eq!(dead.seen(), 0, "it is out still");
     edge.probe().await;
@@ -152,7 +153,10 @@ async fn c29_an_engine_that_answers_requests_may_be_slow_to_answer_probes() {
 async fn c29_a_frozen_engine_is_found_by_its_silence_and_not_let_in_by_its_probes() {
     // As vLLM does: the head comes, and then nothing.
     let frozen = chunks([(secs(3600), "never")]);
-    let a = ScriptedEngine::start(script(frozen).on("/health", ok(""))).await;
+    let frozen = script(frozen)
+        .on("/health", ok(""))
+        .on("/is_sleeping", status(404));
+    let a = ScriptedEngine::start(frozen).await;
     let [b, c] = [
         ScriptedEngine::start(ok("b")).await,
         ScriptedEngine::start(ok("c")).await,

@@ -51,6 +51,7 @@ mod retry_status;
 mod routes;
 mod routing;
 mod shutdown;
+mod sleeping;
 mod state_changing;
 mod states;
 mod streaming;

@@ -14,6 +14,7 @@ fn list(models: &[&str]) -> Reply {
 fn serving(text: &str, models: &[&str]) -> Script {
     script(ok(text))
         .on("/health", ok(""))
+        .on("/is_sleeping", status(404))
         .on("/v1/models", list(models))
 }
 

@@ -67,13 +67,28 @@ impl Engine {
     pub(in crate::engines) fn probed(&self, found: Found, now: Duration) -> Option<Condition> {
         let busy = self.state.is_busy.swap(false, Ordering::Relaxed);
         // One that is yet to say what it serves works once it has.
-        let works = found == Found::Well && self.declares_models;
+        let works = matches!(found, Found::Well { .. }) && self.declares_models;
         self.change(|health, limits| {
             if works {
                 health.worked();
             }
             health.probed(limits, found, busy, now)
         })
+    }
+
+    /// It fell asleep, or woke up. Its new condition, if that changed.
+    pub(in crate::engines) fn sleeps(&self, asleep: bool, now: Duration) -> Option<Condition> {
+        self.change(|health, _| health.sleeps(asleep, now))
+    }
+
+    /// Whether it may know of sleep: it has not said otherwise since it was last gone.
+    pub(in crate::engines) fn may_sleep(&self) -> bool {
+        self.state.may_sleep.load(Ordering::Relaxed) || self.condition().0 == Condition::Sleeping
+    }
+
+    /// Takes note of whether it may know of sleep.
+    pub(in crate::engines) fn set_may_sleep(&self, may_sleep: bool) {
+        self.state.may_sleep.store(may_sleep, Ordering::Relaxed);
     }
 
     /// It takes no connection. Its new condition, if that changed.

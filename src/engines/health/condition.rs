@@ -17,6 +17,8 @@ pub enum Fitness {
     Out,
     /// Nothing yet, however many others are out.
     NotYet,
+    /// Nothing at all: a request would wait until the engine is woken up.
+    Asleep,
 }
 
 /// The condition of an engine.
@@ -26,6 +28,8 @@ pub enum Condition {
     Up,
     /// It was never heard to work, and does not yet: a vLLM server loads for minutes.
     Starting(Unready),
+    /// It was told to sleep.
+    Sleeping,
     /// Real requests failed on it.
     Ejected(Failure),
     /// Its probes fail.
@@ -49,6 +53,7 @@ impl Condition {
         match self {
             Self::Up => "up",
             Self::Starting(_) => "starting",
+            Self::Sleeping => "sleeping",
             Self::Ejected(_) => "ejected",
             Self::Down => "down",
             Self::Erring => "erring",
@@ -63,6 +68,7 @@ impl Condition {
                 failure.label()
             }
             Self::Starting(Unready::NoModels) => "no_models",
+            Self::Sleeping => "asleep",
             Self::Down => "probe",
             Self::Erring => "status_500",
         }
@@ -71,7 +77,7 @@ impl Condition {
     /// Whether something is wrong; else it is as its operator means it to be.
     pub fn is_trouble(self) -> bool {
         match self {
-            Self::Up | Self::Starting(_) => false,
+            Self::Up | Self::Starting(_) | Self::Sleeping => false,
             Self::Ejected(_) | Self::Down | Self::Erring => true,
         }
     }

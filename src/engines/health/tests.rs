@@ -13,6 +13,8 @@ const LIMITS: HealthLimits = HealthLimits {
 /// A draw that leaves pauses as they are.
 const EVEN: f64 = 0.5;
 
+const WELL: Found = Found::Well { asleep: None };
+
 const fn secs(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
 }
@@ -41,7 +43,7 @@ fn ejected(failure: Failure, now: Duration) -> Health {
 }
 
 fn found(passed: bool) -> Found {
-    if passed { Found::Well } else { Found::Unwell }
+    if passed { WELL } else { Found::Unwell }
 }
 
 #[test]
@@ -115,19 +117,6 @@ fn requests_that_were_on_their_way_do_not_lengthen_the_pause() {
 }
 
 #[test]
-fn pauses_are_spread() {
-    let pause = |draw| {
-        let mut health = known();
-        for _ in 0..3 {
-            health.failed(&LIMITS, Failure::Connect, secs(0), draw);
-        }
-        health.until
-    };
-    assert_eq!(pause(0.0), Duration::from_millis(800));
-    assert!(pause(0.99) > Duration::from_millis(1190));
-}
-
-#[test]
 fn without_a_limit_failures_take_nobody_out() {
     let limits = HealthLimits {
         failures: 0,
@@ -172,9 +161,9 @@ fn a_probe_lets_in_who_refused_but_not_who_was_silent() {
         (Failure::ClosedAfterHead, false),
     ] {
         let mut health = ejected(failure, secs(0));
-        health.probed(&LIMITS, Found::Well, false, secs(0));
+        health.probed(&LIMITS, WELL, false, secs(0));
         assert_eq!(
-            health.probed(&LIMITS, Found::Well, false, secs(0)),
+            health.probed(&LIMITS, WELL, false, secs(0)),
             back,
             "{failure:?}"
         );
@@ -235,14 +224,11 @@ fn an_engine_that_says_nothing_but_500_is_picked_last_for_a_while() {
 fn probes_that_passed_before_do_not_let_an_engine_back_in() {
     let mut health = known();
     for _ in 0..10 {
-        health.probed(&LIMITS, Found::Well, false, secs(0));
+        health.probed(&LIMITS, WELL, false, secs(0));
     }
     fail(&mut health, 3, secs(1));
-    assert!(
-        !health.probed(&LIMITS, Found::Well, false, secs(2)),
-        "one of two"
-    );
-    assert!(health.probed(&LIMITS, Found::Well, false, secs(3)));
+    assert!(!health.probed(&LIMITS, WELL, false, secs(2)), "one of two");
+    assert!(health.probed(&LIMITS, WELL, false, secs(3)));
 }
 
 #[test]
@@ -262,9 +248,9 @@ fn an_engine_that_never_worked_and_takes_no_connection_is_starting() {
             assert_eq!(health.condition(), (starting, secs(1)));
             assert_eq!(health.fitness(&LIMITS, secs(9999)), Fitness::NotYet);
             // Once it is back, it has worked.
-            assert!(!health.probed(&LIMITS, Found::Well, false, secs(2)));
+            assert!(!health.probed(&LIMITS, WELL, false, secs(2)));
             health.worked();
-            assert!(health.probed(&LIMITS, Found::Well, false, secs(3)));
+            assert!(health.probed(&LIMITS, WELL, false, secs(3)));
             assert_eq!(health.fitness(&LIMITS, secs(3)), Fitness::Warming(0.1));
             assert!(!way(&mut health));
             assert_eq!(health.condition().0, Condition::Up);
@@ -310,7 +296,7 @@ fn an_engine_that_lists_no_model_is_starting_until_it_does() {
     let starting = Condition::Starting(Unready::NoModels);
     for at in 2..10 {
         assert!(!health.listed(false, secs(at)));
-        assert!(!health.probed(&LIMITS, Found::Well, false, secs(at)));
+        assert!(!health.probed(&LIMITS, WELL, false, secs(at)));
         assert_eq!(health.condition(), (starting, secs(1)));
     }
     assert!(health.listed(true, secs(10)));
@@ -329,4 +315,47 @@ fn with_requests_that_take_nobody_out_an_engine_that_starts_is_found_by_its_prob
     assert!(!health.failed(&limits, Failure::Connect, secs(0), EVEN));
     let absent = Found::Unreachable(Failure::Connect);
     assert!(health.probed(&limits, absent, false, secs(1)));
+}
+
+#[test]
+fn an_engine_that_sleeps_is_asked_for_nothing_until_it_is_awake() {
+    let conditions = [
+        known(),
+        Health::default(),
+        ejected(Failure::FirstByteTimeout, secs(0)),
+        ejected(Failure::Connect, secs(0)),
+    ];
+    for mut health in conditions {
+        let asleep = Found::Well { asleep: Some(true) };
+        assert!(health.probed(&LIMITS, asleep, false, secs(1)));
+        assert_eq!(health.condition(), (Condition::Sleeping, secs(1)));
+        // What was on its way when it fell asleep ends somehow.
+        for _ in 0..10 {
+            assert!(!health.answered(&LIMITS, 200, secs(2), EVEN));
+            assert!(!health.failed(&LIMITS, Failure::FirstByteTimeout, secs(2), EVEN));
+            assert!(
+                !health.probed(&LIMITS, WELL, false, secs(2)),
+                "it did not say"
+            );
+        }
+        assert_eq!(health.fitness(&LIMITS, secs(9999)), Fitness::Asleep);
+        let awake = Found::Well {
+            asleep: Some(false),
+        };
+        assert!(health.probed(&LIMITS, awake, false, secs(3)));
+        assert_eq!(health.fitness(&LIMITS, secs(3)), Fitness::Warming(0.1));
+        assert!(!health.probed(&LIMITS, awake, false, secs(4)));
+        assert!(!health.sleeps(false, secs(4)));
+    }
+}
+
+#[test]
+fn an_engine_that_ends_in_its_sleep_is_down() {
+    let mut health = known();
+    assert!(health.sleeps(true, secs(0)));
+    let mut probe = |found, at| health.probed(&LIMITS, found, false, secs(at));
+    let absent = Found::Unreachable(Failure::Connect);
+    assert_eq!([1, 2, 3].map(|at| probe(absent, at)), [false, false, true]);
+    assert_eq!([4, 5].map(|at| probe(WELL, at)), [false, true]);
+    assert_eq!(health.condition(), (Condition::Up, secs(5)));
 }
