@@ -6,7 +6,7 @@
 //! | `upstream_peer` | waits out the backoff, picks an engine |
 //! | `upstream_request_filter` | the head as the engine is to see it |
 //! | `upstream_response_filter` | a retryable status asks the retry policy |
-//! | `upstream_response_body_filter` | so does an error in a stream's first event |
+//! | `upstream_response_body_filter` | so does an error in a stream's first event, and a denied model |
 //! | `fail_to_connect`, `error_while_proxy` | so does every failure |
 //! | `fail_to_proxy` | our own error, if nothing has been sent |
 //! | `logging` | the request is counted and logged, once |
@@ -17,6 +17,7 @@ mod attempt;
 mod authorize;
 mod connect;
 mod context;
+mod denial;
 mod first_event;
 mod headers;
 mod local;
@@ -56,6 +57,7 @@ pub use account::on_refusal;
 use connect::EngineConnector;
 pub use context::Context;
 use context::End;
+use denial::Denial;
 use first_event::{FirstEvent, Verdict};
 use headers::Forwarding;
 pub use plan::Plan;
@@ -212,6 +214,7 @@ impl ProxyHttp for Router {
             let looked_at = ctx.plan.retry.is_some() && status == 200 && is_event_stream(response);
             forward.first_event = looked_at.then(FirstEvent::default);
             forward.response_id = responses::search(&ctx.route, response);
+            forward.denial = Denial::search(forward, response);
         }
         Ok(())
     }
@@ -223,6 +226,9 @@ impl ProxyHttp for Router {
         end: bool,
         ctx: &mut Context,
     ) -> Result<Option<Duration>> {
+        if self.is_denied(ctx, body, end) {
+            return Err(ask_again(404));
+        }
         let Some(event) = ctx
             .forward
             .as_mut()

@@ -178,6 +178,20 @@ impl Catalog {
         .await;
     }
 
+    /// Asks `engine` again what it serves, in the background: it has just denied a model that it
+    /// was thought to serve. At most once in the time an answer is good for.
+    pub fn doubt(self: &Arc<Self>, engine: &Arc<Engine>) {
+        if !engine.doubt(self.fleet.now(), FRESH) {
+            return;
+        }
+        log::info!("engine={} models=doubted", engine.label());
+        let (catalog, engine) = (Arc::clone(self), Arc::clone(engine));
+        tokio::spawn(async move {
+            catalog.learn(&[engine]).await;
+            catalog.forget().await;
+        });
+    }
+
     /// Forgets the listing, since engines have just been told to serve something else.
     pub async fn forget(&self) {
         *self.listing.lock().await = None;

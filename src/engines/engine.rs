@@ -5,6 +5,7 @@ mod health;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -233,6 +234,21 @@ impl Engine {
     /// Takes note that it is another process now, or none.
     pub fn restarted(&self) {
         self.state.incarnation.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Its list of models is doubted; whether that has not been for as long as `rest`.
+    pub(super) fn doubt(&self, now: Duration, rest: Duration) -> bool {
+        let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+        let now = millis(now).saturating_add(1);
+        let doubted = &self.state.doubted;
+        let last = doubted.load(Ordering::Relaxed);
+        let is_due = last == 0 || now >= last.saturating_add(millis(rest));
+        // Of several at the same time one is the first.
+        let (success, failure) = (Ordering::Relaxed, Ordering::Relaxed);
+        is_due
+            && doubted
+                .compare_exchange(last, now, success, failure)
+                .is_ok()
     }
 
     /// Counts an attempt until the guard is dropped.

@@ -14,6 +14,7 @@ use crate::record::Attempt;
 use crate::retry::{Attempts, Failure, RetryReason, StopReason};
 use crate::routing::Blocks;
 
+use super::denial::Denial;
 use super::first_event::FirstEvent;
 use super::plan::Plan;
 use super::response_id::ResponseId;
@@ -65,6 +66,8 @@ pub(super) struct Forward {
     pub(super) again_fresh: bool,
     /// The stream's first event, while it is looked at.
     pub(super) first_event: Option<FirstEvent>,
+    /// The search for a denial of the model in the answer.
+    pub(super) denial: Option<Denial>,
     /// The search for the id of the response that the answer brings.
     pub(super) response_id: Option<ResponseId>,
 }

@@ -49,7 +49,7 @@ impl Router {
     }
 
     /// Asks the policy what follows an attempt, and takes note of the answer.
-    fn follows(&self, ctx: &mut Context, outcome: Outcome) -> bool {
+    pub(super) fn follows(&self, ctx: &mut Context, outcome: Outcome) -> bool {
         let Some(forward) = &mut ctx.forward else {
             return false;
         };
@@ -70,7 +70,7 @@ impl Router {
             }
             Next::Stop(reason) => {
                 ctx.end = Some(match outcome {
-                    Outcome::Status(_) => End::Answered(reason),
+                    Outcome::Status(_) | Outcome::NotServed => End::Answered(reason),
                     Outcome::Failed(failure) => End::OwnError(ctx.error_for(failure)),
                     Outcome::Cut => End::Cut,
                     Outcome::ClientGone => End::ClientGone,

@@ -23,6 +23,7 @@ mod coded_body;
 mod connecting;
 mod control;
 mod credentials;
+mod denied;
 mod framing;
 mod fuzz;
 mod h2;
