@@ -125,6 +125,7 @@ fn read(reader: &mut Reader<'_>) -> Settings {
         Discovery::Static => engines::read(reader),
         _ => Some(Vec::new()),
     };
+    let probe = health::probe(reader);
     Settings {
         host: listening(reader, &keys::HOST),
         port: u16::try_from(reader.whole(&keys::PORT)).unwrap_or(0),
@@ -146,8 +147,8 @@ fn read(reader: &mut Reader<'_>) -> Settings {
         allow_pins: reader.switch(&keys::ALLOW_PINS),
         pin_api_keys: api_keys::of_pinning_clients(reader),
         extra_routes: extra_routes::read(reader),
-        health: health::limits(reader),
-        probe: health::probe(reader),
+        health: health::limits(reader, probe.is_some()),
+        probe,
         hold_timeout: reader.millis_or_off(&keys::HOLD_TIMEOUT_MS),
         hold_queue_size: size(reader, &keys::HOLD_QUEUE_SIZE),
         retry: retries::read(reader),

@@ -7,7 +7,7 @@
 //! | `connected_to_upstream` | whether the connection came from the pool is counted |
 //! | `upstream_request_filter` | the head as the engine is to see it |
 //! | `upstream_response_filter` | a retryable status asks the retry policy |
-//! | `upstream_response_body_filter` | so does an error in a stream's first event |
+//! | `upstream_response_body_filter` | so does an error in a stream's first event, and a denied model |
 //! | `fail_to_connect`, `error_while_proxy` | so does every failure |
 //! | `fail_to_proxy` | our own error, if nothing has been sent |
 //! | `logging` | the request is counted and logged, once |
@@ -18,6 +18,7 @@ mod attempt;
 mod authorize;
 mod connect;
 mod context;
+mod denial;
 mod first_event;
 mod headers;
 mod hold;
@@ -64,6 +65,7 @@ pub use account::on_refusal;
 use connect::EngineConnector;
 pub use context::Context;
 use context::End;
+use denial::Denial;
 use first_event::{FirstEvent, Verdict};
 use headers::Forwarding;
 use hold::Held;
@@ -252,6 +254,7 @@ impl ProxyHttp for Router {
             let (route, model) = (&ctx.route, forward.pool.model());
             let pace = || self.metrics.pace(route, model);
             forward.tally.begin(response, pace);
+            forward.denial = Denial::search(forward, response);
         }
         Ok(())
     }
@@ -263,6 +266,9 @@ impl ProxyHttp for Router {
         end: bool,
         ctx: &mut Context,
     ) -> Result<Option<Duration>> {
+        if self.is_denied(ctx, body, end) {
+            return Err(ask_again(404));
+        }
         let Some(event) = ctx
             .forward
             .as_mut()

@@ -19,4 +19,4 @@ mod outcome;
 pub use attempts::{Attempts, Next, Resend, Standing, StopReason};
 pub use backoff::Backoff;
 pub use config::{MIN_MAX_RETRIES, RetryConfig, RetryConfigError, RetryValues};
-pub use outcome::{Failure, Outcome, RetryReason, is_retryable_status};
+pub use outcome::{Failure, NOT_SERVED, Outcome, RetryReason, is_retryable_status};

@@ -7,6 +7,8 @@
 //! to one trainer and its engine; `/scale_elastic_ep` and `/fault_tolerance`, by which an engine
 //! and its own supervisor talk.
 
+mod effect;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,7 +23,10 @@ use tokio::time::timeout;
 use super::addressees::Addressees;
 use super::{Answer, JSON, comes_from_a_page};
 use crate::api_error::ApiError;
-use crate::engines::{AskError, Asker, Catalog, Engine, EngineKey, Fleet, Question};
+use crate::engines::{Asker, Catalog, Engine, EngineKey, Fleet, IS_SLEEPING, Question};
+
+pub use effect::Effect;
+use effect::{Heard, is_done};
 
 /// How long one engine may take: to fall asleep, to wake up, or to fetch an adapter.
 pub const LIMIT: Duration = Duration::from_secs(120);
@@ -43,70 +48,43 @@ pub struct Call {
     pub effect: Effect,
 }
 
-/// What a call changes of that which the router knows of an engine.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Effect {
-    /// Nothing.
-    None,
-    /// The models it serves.
-    Models,
-    /// What it has cached of prompts: that is gone.
-    Cache,
-}
-
-const fn read(path: &'static str) -> Call {
+const fn read(path: &'static str, effect: Effect) -> Call {
     Call {
         method: Method::GET,
         path,
-        effect: Effect::None,
+        effect,
     }
 }
 
-const fn change(path: &'static str) -> Call {
+const fn change(path: &'static str, effect: Effect) -> Call {
     Call {
         method: Method::POST,
         path,
-        effect: Effect::None,
-    }
-}
-
-const fn change_models(path: &'static str) -> Call {
-    Call {
-        method: Method::POST,
-        path,
-        effect: Effect::Models,
-    }
-}
-
-const fn clear_cache(path: &'static str) -> Call {
-    Call {
-        method: Method::POST,
-        path,
-        effect: Effect::Cache,
+        effect,
     }
 }
 
 /// All of them.
 pub const CALLS: &[Call] = &[
-    clear_cache("/sleep"),
-    change("/wake_up"),
-    clear_cache("/release_kv_cache_memory"),
-    read("/is_sleeping"),
-    change_models("/v1/load_lora_adapter"),
-    change_models("/v1/unload_lora_adapter"),
-    clear_cache("/reset_prefix_cache"),
-    change("/reset_mm_cache"),
-    change("/reset_encoder_cache"),
-    change("/pause"),
-    change("/resume"),
-    read("/is_paused"),
-    change("/abort_requests"),
-    change("/inference/v1/abort_requests"),
-    change("/start_profile"),
-    change("/stop_profile"),
-    read("/load"),
-    read("/server_info"),
-    read("/kv_event_sources"),
+    change("/sleep", Effect::Sleep),
+    change("/wake_up", Effect::Wake),
+    change("/release_kv_cache_memory", Effect::Cache),
+    read(IS_SLEEPING, Effect::TellsSleep),
+    change("/v1/load_lora_adapter", Effect::Models),
+    change("/v1/unload_lora_adapter", Effect::Models),
+    change("/reset_prefix_cache", Effect::Cache),
+    change("/reset_mm_cache", Effect::None),
+    change("/reset_encoder_cache", Effect::None),
+    change("/pause", Effect::None),
+    change("/resume", Effect::None),
+    read("/is_paused", Effect::None),
+    change("/abort_requests", Effect::None),
+    change("/inference/v1/abort_requests", Effect::None),
+    change("/start_profile", Effect::None),
+    change("/stop_profile", Effect::None),
+    read("/load", Effect::None),
+    read("/server_info", Effect::None),
+    read("/kv_event_sources", Effect::None),
 ];
 
 /// Tells engines what to do.
@@ -194,19 +172,11 @@ impl Control {
             content_type: field(CONTENT_TYPE),
             body: read_body(session).await?,
         };
+        let foreseen = self.foresee(call.effect, &engines);
         let answers = join_all(engines.iter().map(|engine| self.tell(engine, &told))).await;
-        match call.effect {
-            Effect::None => {}
-            Effect::Models => self.learn(&engines).await,
-            Effect::Cache => engines
-                .iter()
-                .zip(&answers)
-                .filter(|(_, answer)| matches!(answer, Ok((200..300, _))))
-                .for_each(|(engine, _)| engine.restarted()),
-        }
-        let done = answers
-            .iter()
-            .all(|answer| matches!(answer, Ok((200..300, _))));
+        self.take_note(call.effect, &engines, &answers, &foreseen)
+            .await;
+        let done = answers.iter().all(is_done);
         let answers = engines.iter().zip(answers);
         let said: Result<Vec<_>, _> = answers
             .map(|(engine, answer)| shown(engine.label(), answer))
@@ -216,11 +186,7 @@ impl Control {
         Ok((status, JSON, body.map_err(|_| ApiError::internal())?))
     }
 
-    async fn tell(
-        &self,
-        engine: &Engine,
-        told: &Told<'_>,
-    ) -> Result<(u16, bytes::Bytes), AskError> {
+    async fn tell(&self, engine: &Engine, told: &Told<'_>) -> Heard {
         let question = Question {
             method: &told.call.method,
             target: &told.target,
@@ -236,22 +202,10 @@ impl Control {
         }
         answer
     }
-
-    /// Asks those whose models are not configured what they serve now, so that the next request
-    /// finds it.
-    async fn learn(&self, engines: &[Arc<Engine>]) {
-        let silent = engines.iter().filter(|engine| !engine.declares_models());
-        let silent: Vec<_> = silent.cloned().collect();
-        self.catalog.learn(&silent).await;
-        self.catalog.forget().await;
-    }
 }
 
 /// An engine's answer as it is shown: JSON as the engine wrote it, anything else as a string.
-fn shown(
-    engine: &str,
-    answer: Result<(u16, bytes::Bytes), AskError>,
-) -> serde_json::Result<Said<'_>> {
+fn shown(engine: &str, answer: Heard) -> serde_json::Result<Said<'_>> {
     Ok(match answer {
         Ok((status, body)) => Said::Answer {
             engine,

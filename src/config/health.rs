@@ -8,12 +8,13 @@ use super::keys::{
 use super::reader::Reader;
 use crate::engines::{HealthLimits, Probe};
 
-/// Reads when an engine is out.
-pub(super) fn limits(reader: &mut Reader<'_>) -> HealthLimits {
+/// Reads when an engine is out; `is_probed` says whether engines are probed.
+pub(super) fn limits(reader: &mut Reader<'_>, is_probed: bool) -> HealthLimits {
     let limits = HealthLimits {
         failures: small(reader.whole(&EJECT_AFTER)),
         first_pause: reader.millis(&EJECT_PAUSE_MS),
         longest_pause: reader.millis(&EJECT_LONGEST_PAUSE_MS),
+        is_probed,
         rise: small(reader.whole(&HEALTH_CHECK_RISE)),
         fall: small(reader.whole(&HEALTH_CHECK_FALL)),
         slow_start: reader.millis(&SLOW_START_MS),

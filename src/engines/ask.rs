@@ -9,8 +9,10 @@ use pingora_core::connectors::http::v1::Connector;
 use pingora_core::protocols::http::v1::client::HttpSession;
 use pingora_core::upstreams::peer::HttpPeer;
 use pingora_http::RequestHeader;
+use tokio::time::{Instant, timeout_at};
 
 use super::Engine;
+use crate::retry::Failure;
 
 /// The largest answer that is read.
 const MAX_ANSWER: usize = 8 * 1024 * 1024;
@@ -21,15 +23,32 @@ pub enum AskError {
     /// Its name has no address.
     #[error("its name could not be resolved")]
     NoAddress,
+    /// None of its addresses took the connection.
+    #[error("it could not be connected to: {0}")]
+    Refused(Box<pingora_core::Error>),
+    /// No connection in time.
+    #[error("it took no connection within {0:?}")]
+    ConnectTimeout(Duration),
     /// No whole answer in time.
     #[error("it did not answer within {0:?}")]
     Timeout(Duration),
-    /// The connection failed or broke.
+    /// The connection broke, or what came over it is no HTTP.
     #[error("{0}")]
     Broken(#[from] Box<pingora_core::Error>),
     /// The answer is larger than any honest one.
     #[error("its answer is larger than {MAX_ANSWER} bytes")]
     TooLarge,
+}
+
+impl AskError {
+    /// The kind of failure, where there was no connection.
+    pub fn connect_failure(&self) -> Option<Failure> {
+        match self {
+            Self::NoAddress | Self::Refused(_) => Some(Failure::Connect),
+            Self::ConnectTimeout(_) => Some(Failure::ConnectTimeout),
+            Self::Timeout(_) | Self::Broken(_) | Self::TooLarge => None,
+        }
+    }
 }
 
 /// A request of the router's own.
@@ -101,40 +120,11 @@ impl Asker {
         engine: &Engine,
         question: &Question<'_>,
     ) -> Result<(u16, Bytes), AskError> {
-        match tokio::time::timeout(self.limit, self.ask(engine, question)).await {
-            Ok(answer) => answer,
-            Err(_) => Err(AskError::Timeout(self.limit)),
-        }
-    }
-
-    async fn ask(
-        &self,
-        engine: &Engine,
-        question: &Question<'_>,
-    ) -> Result<(u16, Bytes), AskError> {
-        let mut session = self.connect(engine).await?;
-        let request = head(engine, question)?;
-        session.write_request_header(Box::new(request)).await?;
-        if !question.body.is_empty() {
-            session.write_body(question.body).await?;
-        }
-        session.finish_body().await?;
-        session.read_response().await?;
-        while session
-            .get_status()
-            .is_some_and(|status| status.is_informational())
-        {
-            session.read_response().await?;
-        }
-        let status = session.get_status().map_or(0, |status| status.as_u16());
-        let mut body = BytesMut::new();
-        while let Some(data) = session.read_body_bytes().await? {
-            body.extend_from_slice(&data);
-            if body.len() > MAX_ANSWER {
-                return Err(AskError::TooLarge);
-            }
-        }
-        Ok((status, body.freeze()))
+        let deadline = Instant::now() + self.limit;
+        let session = timeout_at(deadline, self.connect(engine)).await;
+        let session = session.map_err(|_| AskError::ConnectTimeout(self.limit))??;
+        let answer = timeout_at(deadline, ask(session, engine, question)).await;
+        answer.map_err(|_| AskError::Timeout(self.limit))?
     }
 
     /// Connects to the first of the engine's addresses that accepts.
@@ -144,11 +134,40 @@ impl Asker {
             let peer = HttpPeer::new(address, false, String::new());
             match self.connector.get_http_session(&peer).await {
                 Ok((session, _)) => return Ok(session),
-                Err(error) => last = error.into(),
+                Err(error) => last = AskError::Refused(error),
             }
         }
         Err(last)
     }
+}
+
+async fn ask(
+    mut session: HttpSession,
+    engine: &Engine,
+    question: &Question<'_>,
+) -> Result<(u16, Bytes), AskError> {
+    let request = head(engine, question)?;
+    session.write_request_header(Box::new(request)).await?;
+    if !question.body.is_empty() {
+        session.write_body(question.body).await?;
+    }
+    session.finish_body().await?;
+    session.read_response().await?;
+    while session
+        .get_status()
+        .is_some_and(|status| status.is_informational())
+    {
+        session.read_response().await?;
+    }
+    let status = session.get_status().map_or(0, |status| status.as_u16());
+    let mut body = BytesMut::new();
+    while let Some(data) = session.read_body_bytes().await? {
+        body.extend_from_slice(&data);
+        if body.len() > MAX_ANSWER {
+            return Err(AskError::TooLarge);
+        }
+    }
+    Ok((status, body.freeze()))
 }
 
 fn head(engine: &Engine, question: &Question<'_>) -> Result<RequestHeader, AskError> {

@@ -11,7 +11,9 @@ use serde_json::value::RawValue;
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
-use super::{AskError, Asker, Engine, EngineId, EngineKey, Fleet, Pool};
+use super::{
+    AskError, Asker, Condition, Engine, EngineId, EngineKey, Fleet, IS_SLEEPING, Pool, Sleep,
+};
 
 /// How long an answer is good for: a burst of clients asking for the models, or of probes, costs
 /// the engines one question each.
@@ -90,7 +92,8 @@ impl Catalog {
         models
     }
 
-    /// How many engines are up now: they answer `/health`, and not with an error of theirs.
+    /// How many engines are up now: they answer `/health`, and not with an error of theirs, and
+    /// are not known to sleep.
     pub async fn engines_up(&self) -> usize {
         let mut up = self.up.lock().await;
         if let Some((at, count)) = *up
@@ -102,7 +105,7 @@ impl Catalog {
         let own = own.as_deref().map(String::as_bytes);
         let healthy = async |engine: &Arc<Engine>| {
             let answer = self.asker.get(engine, "/health", own).await;
-            matches!(answer, Ok((..500, _)))
+            matches!(answer, Ok((..500, _))) && engine.condition().0 != Condition::Sleeping
         };
         let count = join_all(self.fleet.engines().iter().map(healthy))
             .await
@@ -111,6 +114,13 @@ impl Catalog {
             .count();
         *up = Some((Instant::now(), count));
         count
+    }
+
+    /// Asks `engine` whether it sleeps.
+    pub async fn ask_sleep(&self, engine: &Engine) -> Sleep {
+        let own = self.key.authorization();
+        let own = own.as_deref().map(String::as_bytes);
+        Sleep::read(&self.asker.get(engine, IS_SLEEPING, own).await)
     }
 
     /// Which engine of `pool` has the response `id`; `client` is the client's own
@@ -152,7 +162,13 @@ impl Catalog {
                 .map(async |engine| match self.ask(engine, None).await {
                     Ok(models) => {
                         let ids = models.into_iter().map(|model| model.id).collect();
-                        self.fleet.learn(engine.id(), ids);
+                        self.fleet.learn(engine, ids);
+                    }
+                    Err(Unlisted::NoAnswer(error)) if !engine.has_worked() => {
+                        log::debug!("engine={} models=unknown error={error}", engine.label());
+                        if let Some(failure) = error.connect_failure() {
+                            self.fleet.unreachable(engine, failure);
+                        }
                     }
                     Err(error) => {
                         log::warn!("engine={} models=unknown error={error}", engine.label());
@@ -160,6 +176,20 @@ impl Catalog {
                 }),
         )
         .await;
+    }
+
+    /// Asks `engine` again what it serves, in the background: it has just denied a model that it
+    /// was thought to serve. At most once in the time an answer is good for.
+    pub fn doubt(self: &Arc<Self>, engine: &Arc<Engine>) {
+        if !engine.doubt(self.fleet.now(), FRESH) {
+            return;
+        }
+        log::info!("engine={} models=doubted", engine.label());
+        let (catalog, engine) = (Arc::clone(self), Arc::clone(engine));
+        tokio::spawn(async move {
+            catalog.learn(&[engine]).await;
+            catalog.forget().await;
+        });
     }
 
     /// Forgets the listing, since engines have just been told to serve something else.

@@ -1,18 +1,19 @@
 //! One engine.
 
+mod health;
+
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::gauges::Gauges;
-use super::health::{Condition, Fitness, Health, HealthLimits};
+use super::health::HealthLimits;
 use super::state::{Counts, State};
 use crate::config::{EngineSpec, EngineUrl};
 use crate::discovery::{Families, Located, Question};
-use crate::retry::Failure;
 use crate::routing::Load;
 
 /// Names one engine for the life of the process; never given to another one.
@@ -244,69 +245,6 @@ impl Engine {
             .set(foreign + gauges.waiting, gauges.kv_cache);
     }
 
-    /// What it is fit for at `now`, the time since the process started.
-    pub fn fitness(&self, now: Duration) -> Fitness {
-        if self.state.is_plain.load(Ordering::Relaxed) {
-            return Fitness::Fit;
-        }
-        let health = self.lock_health();
-        let fitness = health.fitness(&self.limits, now);
-        if fitness == Fitness::Fit && health.is_settled() {
-            self.state.is_plain.store(true, Ordering::Relaxed);
-        }
-        fitness
-    }
-
-    /// Its condition, and since when in the time of the process.
-    pub fn condition(&self) -> (Condition, Duration) {
-        self.lock_health().condition()
-    }
-
-    /// When it may be tried, in the time of the process, where it is out until then.
-    pub(super) fn next_trial(&self) -> Option<Duration> {
-        self.lock_health().next_trial()
-    }
-
-    /// A request is sent to it to see whether it is back.
-    pub(super) fn trial_begins(&self, now: Duration) {
-        self.lock_health().trial_begins(&self.limits, now);
-    }
-
-    /// A request failed on it. Its new condition, if that changed.
-    pub(super) fn failed(&self, failure: Failure, now: Duration, draw: f64) -> Option<Condition> {
-        self.change(|health, limits| health.failed(limits, failure, now, draw))
-    }
-
-    /// It answered a request with this status. Its new condition, if that changed.
-    pub(super) fn answered(&self, status: u16, now: Duration, draw: f64) -> Option<Condition> {
-        if !self.state.is_busy.load(Ordering::Relaxed) {
-            self.state.is_busy.store(true, Ordering::Relaxed);
-        }
-        if status != 500 && self.state.is_plain.load(Ordering::Relaxed) {
-            return None;
-        }
-        self.change(|health, limits| health.answered(limits, status, now, draw))
-    }
-
-    /// It was probed. Its new condition, if that changed.
-    pub(super) fn probed(&self, passed: bool, now: Duration) -> Option<Condition> {
-        let busy = self.state.is_busy.swap(false, Ordering::Relaxed);
-        self.change(|health, limits| health.probed(limits, passed, busy, now))
-    }
-
-    fn change(&self, event: impl FnOnce(&mut Health, &HealthLimits) -> bool) -> Option<Condition> {
-        let mut health = self.lock_health();
-        self.state.is_plain.store(false, Ordering::Relaxed);
-        event(&mut health, &self.limits).then(|| health.condition().0)
-    }
-
-    fn lock_health(&self) -> MutexGuard<'_, Health> {
-        self.state
-            .health
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Changes when the engine was started anew, and so lost what it had cached.
     pub fn incarnation(&self) -> u32 {
         self.state.incarnation.load(Ordering::Relaxed)
@@ -315,6 +253,21 @@ impl Engine {
     /// Takes note that it is another process now, or none.
     pub fn restarted(&self) {
         self.state.incarnation.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Its list of models is doubted; whether that has not been for as long as `rest`.
+    pub(super) fn doubt(&self, now: Duration, rest: Duration) -> bool {
+        let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+        let now = millis(now).saturating_add(1);
+        let doubted = &self.state.doubted;
+        let last = doubted.load(Ordering::Relaxed);
+        let is_due = last == 0 || now >= last.saturating_add(millis(rest));
+        // Of several at the same time one is the first.
+        let (success, failure) = (Ordering::Relaxed, Ordering::Relaxed);
+        is_due
+            && doubted
+                .compare_exchange(last, now, success, failure)
+                .is_ok()
     }
 
     /// Counts an attempt until the guard is dropped.

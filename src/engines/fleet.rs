@@ -10,7 +10,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::roster::{Lookup, Roster};
-use super::{Condition, Engine, EngineId, HealthLimits, Pool};
+use super::{Condition, Engine, EngineId, Found, HealthLimits, Pool};
 use crate::config::EngineSpec;
 use crate::discovery::Found;
 use crate::retry::Failure;
@@ -218,9 +218,23 @@ impl Fleet {
         self.tell(engine, changed);
     }
 
-    /// `engine` was probed.
-    pub fn probed(&self, engine: &Engine, passed: bool) {
-        let changed = engine.probed(passed, self.now());
+    /// `engine` was probed. Its new condition, if that changed.
+    pub fn probed(&self, engine: &Engine, found: Found) -> Option<Condition> {
+        let changed = engine.probed(found, self.now());
+        self.tell(engine, changed);
+        changed
+    }
+
+    /// `engine` fell asleep, or woke up. Whether that is news.
+    pub fn sleeps(&self, engine: &Engine, asleep: bool) -> bool {
+        let changed = engine.sleeps(asleep, self.now());
+        self.tell(engine, changed);
+        changed.is_some()
+    }
+
+    /// Whoever asked `engine` found that it takes no connection.
+    pub fn unreachable(&self, engine: &Engine, failure: Failure) {
+        let changed = engine.unreachable(failure, self.now());
         self.tell(engine, changed);
     }
 
@@ -229,13 +243,13 @@ impl Fleet {
             return;
         };
         let (label, word) = (engine.label(), condition.label());
-        match condition {
-            Condition::Up => log::info!("engine={label} condition={word}"),
-            _ => log::warn!(
-                "engine={label} condition={word} reason={}",
-                condition.reason()
-            ),
-        }
+        let level = if condition.is_trouble() {
+            log::Level::Warn
+        } else {
+            log::Level::Info
+        };
+        let reason = condition.reason();
+        log::log!(level, "engine={label} condition={word} reason={reason}");
         if let Some(told) = self.changes.0.get() {
             told(engine, condition);
         }
@@ -318,11 +332,20 @@ impl Fleet {
     }
 
     /// Takes note of what an engine says it serves.
-    pub fn learn(&self, engine: EngineId, models: Vec<String>) {
+    pub fn learn(&self, engine: &Engine, models: Vec<String>) {
+        let changed = engine.listed(!models.is_empty(), self.now());
+        self.register(engine.id(), models);
+        self.tell(engine, changed);
+    }
+
+    fn register(&self, engine: EngineId, models: Vec<String>) {
         let mut register = self.lock();
         let roster = self.roster.load_full();
         let belongs = roster.engines.iter().any(|known| known.id() == engine);
-        if !belongs || register.served.get(&engine) == Some(&models) {
+        let served = register.served.get(&engine);
+        // One that has nothing to serve yet has not been heard.
+        let is_news = served.map_or(!models.is_empty(), |served| *served != models);
+        if !belongs || !is_news {
             return;
         }
         register.served.insert(engine, models);
@@ -383,8 +406,7 @@ mod tests {
             Policy::default(),
         );
         assert!(matches!(fleet.find("later"), Lookup::NoEngine(..)));
-        let second = fleet.engines()[1].id();
-        fleet.learn(second, vec!["later".to_owned()]);
+        fleet.learn(&fleet.engines()[1], vec!["later".to_owned()]);
         assert_eq!(ports(&fleet, "later"), [2]);
         assert!(matches!(fleet.find("nope"), Lookup::Unknown));
     }
@@ -423,7 +445,7 @@ mod tests {
     #[test]
     fn a_model_stays_known_after_its_last_engine_dropped_it() {
         let fleet = Fleet::new(&[spec(1, &[])], &BTreeMap::new(), Policy::default());
-        let engine = fleet.engines()[0].id();
+        let engine = &fleet.engines()[0];
         fleet.learn(engine, vec!["m".to_owned()]);
         fleet.learn(engine, vec![]);
         assert!(matches!(fleet.find("m"), Lookup::NoEngine(..)));
@@ -462,7 +484,7 @@ mod tests {
             other => panic!("{other:?}"),
         };
         assert_eq!(first(&fleet), 1);
-        fleet.learn(fleet.engines()[2].id(), vec!["other".to_owned()]);
+        fleet.learn(&fleet.engines()[2], vec!["other".to_owned()]);
         assert_eq!(first(&fleet), 2);
     }
 }

@@ -3,101 +3,39 @@
 //! Transport failures of real requests take an engine out at once; a trial lets it back in after a
 //! pause that grows. Probes find out about engines that nobody asks. Statuses never take an engine
 //! out: a busy one says 429 and 503, and a bad request is nobody's illness. One that says nothing
-//! but 500, as a vLLM server does while it drains, is picked last for a while.
+//! but 500, as a vLLM server does while it drains, is picked last for a while. One that was never
+//! heard to work and takes no connection is starting, and one that sleeps was told to: neither has
+//! failed.
 //!
 //! Pure: the time since the process started and a random draw come in as arguments.
+
+mod condition;
+mod limits;
+mod pauses;
 
 use std::time::Duration;
 
 use crate::retry::Failure;
 
+pub use condition::{Condition, Fitness, Unready};
+pub use limits::HealthLimits;
+use pauses::Pauses;
+
 /// How many answers of 500 in a row make an engine picked last.
 const ERRORS_IN_A_ROW: u32 = 5;
-/// The share by which pauses are spread, so that engines that fell ill together are not tried
-/// together.
-const SPREAD: f64 = 0.2;
 
-/// When an engine is out, and for how long.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct HealthLimits {
-    /// Transport failures in a row that take it out; 0 is never.
-    pub failures: u32,
-    /// The first pause before it is tried again.
-    pub first_pause: Duration,
-    /// The longest one; each is twice the one before.
-    pub longest_pause: Duration,
-    /// Probes in a row that must succeed to let it back in.
-    pub rise: u32,
-    /// Probes in a row that must fail to take it out.
-    pub fall: u32,
-    /// How long an engine that comes back gets less than its share.
-    pub slow_start: Duration,
-    /// The share of a pool that may be out, from 0 to 1; beyond it, health is ignored.
-    pub most_out: f64,
-}
-
-impl Default for HealthLimits {
-    fn default() -> Self {
-        Self {
-            failures: 3,
-            first_pause: Duration::from_secs(1),
-            longest_pause: Duration::from_secs(60),
-            rise: 1,
-            fall: 3,
-            slow_start: Duration::ZERO,
-            most_out: 0.5,
-        }
-    }
-}
-
-/// What an engine is fit for.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Fitness {
-    /// Its share of the requests.
-    Fit,
-    /// This part of its share, from 0 to 1: it has just come back.
-    Warming(f64),
-    /// Requests that no other engine can take.
-    Last,
-    /// One request, to see whether it is back.
-    Trial,
-    /// Nothing.
-    Out,
-}
-
-/// The condition of an engine.
+/// What a probe found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Condition {
-    /// Nothing speaks against it.
-    Up,
-    /// Real requests failed on it.
-    Ejected(Failure),
-    /// Its probes fail.
-    Down,
-    /// It says nothing but 500.
-    Erring,
-}
-
-impl Condition {
-    /// The word for logs, metrics and `/engines`.
-    pub fn label(self) -> &'static str {
-        match self {
-            Self::Up => "up",
-            Self::Ejected(_) => "ejected",
-            Self::Down => "down",
-            Self::Erring => "erring",
-        }
-    }
-
-    /// Why, in a word.
-    pub fn reason(self) -> &'static str {
-        match self {
-            Self::Up => "answers",
-            Self::Ejected(failure) => failure.label(),
-            Self::Down => "probe",
-            Self::Erring => "status_500",
-        }
-    }
+pub enum Found {
+    /// The engine is well, and says whether it sleeps; `None` where that is not known.
+    Well {
+        /// It sleeps.
+        asleep: Option<bool>,
+    },
+    /// It says that it is not, or is silent.
+    Unwell,
+    /// It takes no connection.
+    Unreachable(Failure),
 }
 
 /// What is known of one engine's health.
@@ -105,12 +43,10 @@ impl Condition {
 pub struct Health {
     condition: Condition,
     since: Duration,
-    /// When it may be tried, or counts as others do again.
-    until: Duration,
-    /// How often it was taken out since it last was well, and with it the length of the pause.
-    pauses: u32,
-    /// A request was sent to see whether it is back.
-    on_trial: bool,
+    /// After each it may be tried, or counts as others do again.
+    pauses: Pauses,
+    /// It was heard to work at least once.
+    has_worked: bool,
     failures: u32,
     errors: u32,
     probes_failed: u32,
@@ -125,9 +61,8 @@ impl Default for Health {
         Self {
             condition: Condition::Up,
             since: Duration::ZERO,
-            until: Duration::ZERO,
-            pauses: 0,
-            on_trial: false,
+            pauses: Pauses::default(),
+            has_worked: false,
             failures: 0,
             errors: 0,
             probes_failed: 0,
@@ -143,26 +78,37 @@ impl Health {
         (self.condition, self.since)
     }
 
-    /// Whether it is up and no row of failures or errors has begun.
+    /// Whether it was heard to work at least once.
+    pub fn has_worked(&self) -> bool {
+        self.has_worked
+    }
+
+    /// Whether it is up and nothing that could change it has begun.
     pub fn is_settled(&self) -> bool {
-        self.condition == Condition::Up && self.failures == 0 && self.errors == 0
+        self.condition == Condition::Up && self.has_worked && self.failures == 0 && self.errors == 0
     }
 
     /// What it is fit for now.
     pub fn fitness(&self, limits: &HealthLimits, now: Duration) -> Fitness {
+        let pauses = self.pauses.is_on(now);
         match self.condition {
             Condition::Up => self.warmth(limits, now),
-            Condition::Down => Fitness::Out,
-            Condition::Ejected(_) if now < self.until => Fitness::Out,
-            Condition::Ejected(_) => Fitness::Trial,
-            Condition::Erring if now < self.until => Fitness::Last,
+            Condition::Sleeping => Fitness::Asleep,
+            Condition::Starting(_) if limits.is_probed || pauses => Fitness::NotYet,
+            Condition::Down if limits.is_probed => Fitness::Out,
+            Condition::Down | Condition::Ejected(_) if pauses => Fitness::Out,
+            Condition::Starting(_) | Condition::Down | Condition::Ejected(_) => Fitness::Trial,
+            Condition::Erring if pauses => Fitness::Last,
             Condition::Erring => Fitness::Fit,
         }
     }
 
     /// When it may be tried, where it is out until then.
     pub fn next_trial(&self) -> Option<Duration> {
-        matches!(self.condition, Condition::Ejected(_)).then_some(self.until)
+        self.pauses.end().filter(|_| {
+            let condition = self.condition;
+            matches!(condition, Condition::Ejected(_) | Condition::Starting(_))
+        })
     }
 
     fn warmth(&self, limits: &HealthLimits, now: Duration) -> Fitness {
@@ -181,8 +127,7 @@ impl Health {
 
     /// A trial begins: until it has ended, or another pause has passed, no other one does.
     pub fn trial_begins(&mut self, limits: &HealthLimits, now: Duration) {
-        self.until = now + self.pause(limits, 0.5);
-        self.on_trial = true;
+        self.pauses.try_out(limits, now);
     }
 
     /// A request failed on it. Whether its condition changed.
@@ -194,20 +139,31 @@ impl Health {
         draw: f64,
     ) -> bool {
         self.failures = self.failures.saturating_add(1);
-        if limits.failures == 0 || self.failures < limits.failures {
+        let is_absent = failure.is_connect() && !self.has_worked;
+        if limits.failures == 0 || (self.failures < limits.failures && !is_absent) {
             return false;
         }
-        let is_out = matches!(self.condition, Condition::Ejected(_));
-        if is_out && !self.on_trial {
-            // It was sent before the engine was out, and says nothing new.
+        let was_sent_before = match self.condition {
+            Condition::Ejected(_) => !self.pauses.is_on_trial(),
+            Condition::Starting(_) => is_absent && !self.pauses.is_on_trial(),
+            Condition::Sleeping => true,
+            // Its probes say when it is back.
+            Condition::Down => limits.is_probed,
+            Condition::Up | Condition::Erring => false,
+        };
+        if was_sent_before {
+            // It was sent before the engine was out, or asleep, and says nothing new.
             return false;
         }
         self.pause_begins(limits, now, draw);
-        self.condition = Condition::Ejected(failure);
-        if !is_out {
-            self.since = now;
-        }
-        !is_out
+        self.turn(
+            if is_absent {
+                Condition::Starting(Unready::Unreachable(failure))
+            } else {
+                Condition::Ejected(failure)
+            },
+            now,
+        )
     }
 
     /// It answered with this status, whatever that is. Whether its condition changed.
@@ -218,22 +174,22 @@ impl Health {
         now: Duration,
         draw: f64,
     ) -> bool {
+        self.has_worked = true;
         self.failures = 0;
+        if self.condition == Condition::Sleeping {
+            // Falling asleep ends what runs with an answer.
+            return false;
+        }
         if status == 500 {
             self.errors = self.errors.saturating_add(1);
             if self.errors < ERRORS_IN_A_ROW {
                 return self.recover(now);
             }
-            if self.condition == Condition::Erring && now < self.until {
+            if self.condition == Condition::Erring && self.pauses.is_on(now) {
                 return false;
             }
             self.pause_begins(limits, now, draw);
-            let changed = self.condition != Condition::Erring;
-            if changed {
-                self.since = now;
-            }
-            self.condition = Condition::Erring;
-            return changed;
+            return self.turn(Condition::Erring, now);
         }
         self.errors = 0;
         self.recover(now)
@@ -244,34 +200,93 @@ impl Health {
     pub fn probed(
         &mut self,
         limits: &HealthLimits,
-        passed: bool,
+        found: Found,
         busy: bool,
         now: Duration,
     ) -> bool {
-        if passed {
-            self.probes_failed = 0;
-            self.probes_passed = self.probes_passed.saturating_add(1);
-            let back = match self.condition {
-                // It listens again. A frozen engine's probes pass all the time: of that, only a
-                // trial can tell.
-                Condition::Down
-                | Condition::Ejected(Failure::Connect | Failure::ConnectTimeout) => true,
-                Condition::Ejected(_) | Condition::Erring | Condition::Up => false,
-            };
-            return back && self.probes_passed >= limits.rise && self.recover(now);
+        if let Found::Well { asleep } = found {
+            return self.probe_passed(limits, asleep, now);
         }
         self.probes_passed = 0;
         if busy {
             self.probes_failed = 0;
             return false;
         }
-        self.probes_failed = self.probes_failed.saturating_add(1);
-        if self.probes_failed < limits.fall || self.condition == Condition::Down {
-            return false;
+        if let Found::Unreachable(failure) = found
+            && self.may_be_starting()
+        {
+            return self.unreachable(failure, now);
         }
-        self.condition = Condition::Down;
-        self.since = now;
-        true
+        self.probes_failed = self.probes_failed.saturating_add(1);
+        self.probes_failed >= limits.fall && self.turn(Condition::Down, now)
+    }
+
+    fn probe_passed(&mut self, limits: &HealthLimits, asleep: Option<bool>, now: Duration) -> bool {
+        self.probes_failed = 0;
+        self.probes_passed = self.probes_passed.saturating_add(1);
+        if let Some(asleep) = asleep
+            && (asleep || self.condition == Condition::Sleeping)
+        {
+            return self.sleeps(asleep, now);
+        }
+        let is_back = match self.condition {
+            // It listens again. A frozen engine's probes pass all the time: of that, only a
+            // trial can tell.
+            Condition::Down | Condition::Starting(Unready::Unreachable(_)) => true,
+            Condition::Ejected(failure) => failure.is_connect(),
+            Condition::Starting(Unready::NoModels)
+            | Condition::Sleeping
+            | Condition::Erring
+            | Condition::Up => false,
+        };
+        is_back && self.probes_passed >= limits.rise && self.recover(now)
+    }
+
+    /// It fell asleep, or woke up. Whether its condition changed.
+    pub fn sleeps(&mut self, asleep: bool, now: Duration) -> bool {
+        match (asleep, self.condition) {
+            (true, _) => self.turn(Condition::Sleeping, now),
+            (false, Condition::Sleeping) => self.recover(now),
+            (false, _) => false,
+        }
+    }
+
+    /// Whoever asked it found that it takes no connection. Whether its condition changed.
+    pub fn unreachable(&mut self, failure: Failure, now: Duration) -> bool {
+        let starting = Condition::Starting(Unready::Unreachable(failure));
+        self.may_be_starting() && self.turn(starting, now)
+    }
+
+    /// It said which models it serves: whether there are any. Whether its condition changed.
+    pub fn listed(&mut self, has_models: bool, now: Duration) -> bool {
+        if has_models {
+            self.has_worked = true;
+        }
+        match self.condition {
+            Condition::Starting(_) if has_models => self.recover(now),
+            _ if has_models || !self.may_be_starting() => false,
+            _ => self.turn(Condition::Starting(Unready::NoModels), now),
+        }
+    }
+
+    fn may_be_starting(&self) -> bool {
+        !self.has_worked && matches!(self.condition, Condition::Up | Condition::Starting(_))
+    }
+
+    /// It was heard to work, though not by a request.
+    pub fn worked(&mut self) {
+        self.has_worked = true;
+    }
+
+    /// It is in this condition now, for another reason perhaps than before. Whether that is
+    /// another one.
+    fn turn(&mut self, condition: Condition, now: Duration) -> bool {
+        let is_another = self.condition.label() != condition.label();
+        if is_another {
+            self.since = now;
+        }
+        self.condition = condition;
+        is_another
     }
 
     fn recover(&mut self, now: Duration) -> bool {
@@ -282,28 +297,16 @@ impl Health {
         if self.condition != Condition::Erring {
             self.back = Some(now);
         }
-        self.condition = Condition::Up;
-        self.since = now;
         self.failures = 0;
-        self.pauses = 0;
+        self.pauses.end();
         self.probes_failed = 0;
-        self.on_trial = false;
-        true
+        self.turn(Condition::Up, now)
     }
 
     fn pause_begins(&mut self, limits: &HealthLimits, now: Duration, draw: f64) {
-        self.pauses = self.pauses.saturating_add(1);
-        self.until = now + self.pause(limits, draw);
+        self.pauses.begin(limits, now, draw);
         // What passed before says nothing of how it is now.
         self.probes_passed = 0;
-        self.on_trial = false;
-    }
-
-    fn pause(&self, limits: &HealthLimits, draw: f64) -> Duration {
-        let doublings = self.pauses.saturating_sub(1).min(31);
-        let pause = limits.first_pause.saturating_mul(1 << doublings);
-        let pause = pause.min(limits.longest_pause);
-        pause.mul_f64(1.0 + SPREAD * (2.0 * draw - 1.0))
     }
 }
 

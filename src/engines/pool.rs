@@ -162,6 +162,15 @@ impl Pool {
         &self.ids
     }
 
+    /// Those of them that may get an attempt at `now`: all that are not asleep.
+    pub fn awake(&self, now: Duration) -> Vec<EngineId> {
+        let seats = self.seats.iter();
+        seats
+            .filter(|seat| seat.engine.fitness(now) != Fitness::Asleep)
+            .map(|seat| seat.engine.id())
+            .collect()
+    }
+
     /// The engines, in the order of the configuration.
     pub fn engines(&self) -> impl ExactSizeIterator<Item = &Arc<Engine>> {
         self.seats.iter().map(|seat| &seat.engine)
@@ -230,14 +239,17 @@ impl Among<'_> {
 
     fn is_panic(&self) -> bool {
         *self.panic.get_or_init(|| {
-            let seats = self.pool.seats.iter();
-            let out = |seat: &&Seat| {
-                let fitness = seat.engine.fitness(self.now);
-                matches!(fitness, Fitness::Out | Fitness::Trial)
-            };
-            #[allow(clippy::cast_precision_loss)] // numbers of engines
-            let share = seats.filter(out).count() as f64 / self.pool.seats.len() as f64;
-            share > self.pool.most_out
+            let (mut out, mut all) = (0.0, 0.0);
+            for seat in &self.pool.seats {
+                match seat.engine.fitness(self.now) {
+                    Fitness::Out | Fitness::Trial => out += 1.0,
+                    Fitness::Fit | Fitness::Warming(_) | Fitness::Last => {}
+                    // Nobody doubts that.
+                    Fitness::NotYet | Fitness::Asleep => continue,
+                }
+                all += 1.0;
+            }
+            out / all > self.pool.most_out
         })
     }
 
@@ -272,7 +284,8 @@ impl Candidates for Among<'_> {
             Fitness::Warming(part) if self.falls_within(*id, part) => Standing::Eligible,
             Fitness::Warming(_) | Fitness::Last => Standing::Last,
             Fitness::Out if self.is_panic() => Standing::Eligible,
-            Fitness::Out => Standing::Doubtful,
+            Fitness::Out | Fitness::NotYet => Standing::Doubtful,
+            Fitness::Asleep => Standing::Excluded,
         };
         standing.max(health)
     }

@@ -1,4 +1,4 @@
-//! Probes the engines' health, off the path of requests.
+//! Probes the engines' health, and whether they sleep, off the path of requests.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,7 +7,9 @@ use futures::future::join_all;
 use rand::RngExt as _;
 
 use super::attend::attend;
-use super::{Asker, Engine, EngineKey, Fleet};
+use super::{
+    AskError, Asker, Catalog, Condition, Engine, EngineKey, Fleet, Found, IS_SLEEPING, Sleep,
+};
 
 /// The share by which the time between two probes is spread, so that they do not come in step.
 const SPREAD: f64 = 0.1;
@@ -27,16 +29,24 @@ pub struct Probe {
 #[derive(Debug)]
 pub struct Prober {
     fleet: Arc<Fleet>,
+    catalog: Arc<Catalog>,
     asker: Asker,
     probe: Probe,
     key: Arc<EngineKey>,
 }
 
 impl Prober {
-    /// A prober of `fleet`; `key` is presented to engines.
-    pub fn new(fleet: &Arc<Fleet>, probe: Probe, key: Arc<EngineKey>) -> Self {
+    /// A prober of `fleet`; `catalog` asks engines that come up what they serve, and `key` is
+    /// presented to them.
+    pub fn new(
+        fleet: &Arc<Fleet>,
+        catalog: &Arc<Catalog>,
+        probe: Probe,
+        key: Arc<EngineKey>,
+    ) -> Self {
         Self {
             fleet: Arc::clone(fleet),
+            catalog: Arc::clone(catalog),
             asker: Asker::new(probe.timeout),
             probe,
             key,
@@ -51,8 +61,11 @@ impl Prober {
     /// Goes on probing whoever belongs to the fleet, for ever.
     pub async fn run(&self) {
         attend(&self.fleet, |engine| async move {
-            let first: f64 = rand::rng().random();
-            tokio::time::sleep(self.probe.interval.mul_f64(first)).await;
+            // Of one that is new nothing is known, and requests may go to it.
+            if engine.has_worked() {
+                let first: f64 = rand::rng().random();
+                tokio::time::sleep(self.probe.interval.mul_f64(first)).await;
+            }
             loop {
                 self.look(&engine).await;
                 let spread: f64 = rand::rng().random_range(1.0 - SPREAD..1.0 + SPREAD);
@@ -63,17 +76,41 @@ impl Prober {
     }
 
     async fn look(&self, engine: &Arc<Engine>) {
+        let found = self.ask(engine).await;
+        let changed = self.fleet.probed(engine, found);
+        let has_come = changed == Some(Condition::Up) || !engine.has_worked();
+        let is_well = matches!(found, Found::Well { .. });
+        if is_well && has_come && !engine.declares_models() {
+            self.catalog.learn(std::slice::from_ref(engine)).await;
+        }
+    }
+
+    async fn ask(&self, engine: &Engine) -> Found {
         let authorization = self.key.authorization();
         let authorization = authorization.as_deref().map(String::as_bytes);
-        let answer = self
-            .asker
-            .get(engine, &self.probe.path, authorization)
-            .await;
-        // An engine that says that it is not well is not; what it thinks of the path is no matter.
-        let passed = matches!(answer, Ok((..500, _)));
-        if let Err(error) = &answer {
-            log::debug!("engine={} probe failed: {error}", engine.label());
+        let get = |path| self.asker.get(engine, path, authorization);
+        let answer = get(&self.probe.path).await;
+        match &answer {
+            // An engine that says that it is not well is not; what it thinks of the path is no
+            // matter.
+            Ok((..500, _)) => {
+                let asleep = if engine.may_sleep() {
+                    let sleep = Sleep::read(&get(IS_SLEEPING).await);
+                    engine.set_may_sleep(sleep != Sleep::NotOffered);
+                    sleep.is_asleep()
+                } else {
+                    None
+                };
+                return Found::Well { asleep };
+            }
+            Ok((status, _)) => {
+                log::debug!("engine={} probe failed: {status}", engine.label());
+            }
+            Err(error) => log::debug!("engine={} probe failed: {error}", engine.label()),
         }
-        self.fleet.probed(engine, passed);
+        // Another process may follow, which knows more.
+        engine.set_may_sleep(true);
+        let failure = answer.err().as_ref().and_then(AskError::connect_failure);
+        failure.map_or(Found::Unwell, Found::Unreachable)
     }
 }

@@ -25,6 +25,10 @@ pub(super) struct State {
     pub(super) is_plain: AtomicBool,
     /// It has answered a request since it was last probed.
     pub(super) is_busy: AtomicBool,
+    /// It may know of sleep: most engines do not, and say so once.
+    pub(super) may_sleep: AtomicBool,
+    /// When its list of models was last doubted, in milliseconds of the process from 1 on; 0 is never.
+    pub(super) doubted: AtomicU64,
     /// It does not belong to the fleet any more.
     pub(super) gone: AtomicBool,
 }
@@ -39,8 +43,10 @@ impl State {
             reported: Reported::default(),
             incarnation: AtomicU32::new(0),
             health: Mutex::default(),
-            is_plain: AtomicBool::new(true),
+            is_plain: AtomicBool::new(false),
             is_busy: AtomicBool::new(false),
+            may_sleep: AtomicBool::new(true),
+            doubted: AtomicU64::new(0),
             gone: AtomicBool::new(false),
         }
     }

@@ -214,7 +214,7 @@ pub const ENGINE_UP: Name = gauge(
 pub const ENGINE_CHANGES: Name = counter(
     "vllm_pingora_engine_condition_changes_total",
     &["engine", "condition"],
-    "Changes of an engine's condition, by the new one: up, ejected, down, erring",
+    "Changes of an engine's condition, by the new one: up, starting, sleeping, ejected, down, erring",
 );
 /// Lines that were not logged.
 pub const LOG_DROPPED: Name = counter(

@@ -192,6 +192,7 @@ impl Router {
             running: None,
             again_fresh: false,
             first_event: None,
+            denial: None,
             response_id: None,
             tally: Tally::new(model != ModelSource::Response),
         })

@@ -15,6 +15,7 @@ use crate::retry::{Attempts, Failure, RetryReason, StopReason};
 use crate::routing::Blocks;
 use crate::traces::Trace;
 
+use super::denial::Denial;
 use super::first_event::FirstEvent;
 use super::plan::Plan;
 use super::response_id::ResponseId;
@@ -74,6 +75,8 @@ pub(super) struct Forward {
     pub(super) again_fresh: bool,
     /// The stream's first event, while it is looked at.
     pub(super) first_event: Option<FirstEvent>,
+    /// The search for a denial of the model in the answer.
+    pub(super) denial: Option<Denial>,
     /// The search for the id of the response that the answer brings.
     pub(super) response_id: Option<ResponseId>,
     /// What is counted of the answer while it passes.

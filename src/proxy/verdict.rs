@@ -45,14 +45,19 @@ impl Router {
     }
 
     /// Asks the policy what follows an attempt, and takes note of the answer.
-    fn follows(&self, ctx: &mut Context, outcome: Outcome) -> bool {
+    pub(super) fn follows(&self, ctx: &mut Context, outcome: Outcome) -> bool {
         let Some(forward) = &mut ctx.forward else {
             return false;
         };
         let draw = rand::rng().random::<f64>();
         // Engines may have come and gone since the request began.
         forward.pool = self.fleet.renewed(&forward.pool);
-        match forward.attempts.after(outcome, forward.pool.ids(), draw) {
+        let others = if outcome.excludes() {
+            forward.pool.awake(self.fleet.now())
+        } else {
+            Vec::new()
+        };
+        match forward.attempts.after(outcome, &others, draw) {
             Next::Retry { backoff, reason } => {
                 forward.decided = Some(Decided { reason, backoff });
                 // A head that looked final may have gone before; it decides nothing any more.
@@ -63,7 +68,7 @@ impl Router {
             Next::Stop(reason) => {
                 ctx.stop = Some(reason);
                 ctx.end = Some(match outcome {
-                    Outcome::Status(_) => End::Answered(reason),
+                    Outcome::Status(_) | Outcome::NotServed => End::Answered(reason),
                     Outcome::Failed(failure) => End::OwnError(ctx.error_for(failure)),
                     Outcome::Cut => End::Cut,
                     Outcome::ClientGone => End::ClientGone,

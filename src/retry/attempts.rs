@@ -153,7 +153,8 @@ impl Attempts {
 
     /// Decides what follows the attempt that was begun last.
     ///
-    /// `pool` holds every engine that serves the request's model. `draw` is uniform in `[0, 1)`
+    /// `pool` holds every engine that may serve the request; it is looked at only where `outcome`
+    /// [excludes](Outcome::excludes) the engine. `draw` is uniform in `[0, 1)`
     /// and spreads the backoff, if one follows.
     pub fn after(&mut self, outcome: Outcome, pool: &[EngineId], draw: f64) -> Next {
         match outcome {
@@ -164,6 +165,7 @@ impl Attempts {
             }
             Outcome::Status(status) => self.after_status(status, draw),
             Outcome::Failed(failure) => self.after_failure(failure, pool, draw),
+            Outcome::NotServed => self.after_denial(pool),
         }
     }
 
@@ -198,6 +200,27 @@ impl Attempts {
         Next::Retry {
             backoff,
             reason: RetryReason::Failed(failure),
+        }
+    }
+
+    /// The engine is excluded and another one is asked at once. Only those that are thought to
+    /// serve the model can do better, so with none of them left the answer is final.
+    fn after_denial(&mut self, pool: &[EngineId]) -> Next {
+        let is_other = |engine: &EngineId| Some(*engine) != self.current;
+        let mut others = pool.iter().filter(|engine| is_other(engine));
+        if others.all(|engine| self.excluded.contains(engine)) {
+            return Next::Stop(StopReason::Answered);
+        }
+        match self.allowance(true) {
+            Ok(_) => {
+                self.excluded.extend(self.current);
+                Next::Retry {
+                    backoff: Duration::ZERO,
+                    reason: RetryReason::NotServed,
+                }
+            }
+            Err(StopReason::BudgetSpent) => Next::Stop(StopReason::BudgetSpent),
+            Err(_) => Next::Stop(StopReason::Answered),
         }
     }
 

@@ -8,6 +8,9 @@ pub fn is_retryable_status(status: u16) -> bool {
     matches!(status, 408 | 429 | 500 | 502 | 503 | 504)
 }
 
+/// The word for an engine that does not serve the model, in logs and metric labels.
+pub const NOT_SERVED: &str = "model_not_found";
+
 /// Why an engine gave no usable answer although the client still waits for one.
 ///
 /// Every kind excludes the engine for the rest of the request.
@@ -38,9 +41,14 @@ impl Failure {
         Self::ClosedAfterHead,
     ];
 
+    /// Whether there was no connection.
+    pub fn is_connect(self) -> bool {
+        matches!(self, Self::Connect | Self::ConnectTimeout)
+    }
+
     /// Whether the engine may have received the request, so that sending it again repeats it.
     pub fn may_have_been_delivered(self) -> bool {
-        !matches!(self, Self::Connect | Self::ConnectTimeout)
+        !self.is_connect()
     }
 
     /// Whether time ran out, which the client is told with 504 instead of 502.
@@ -68,10 +76,22 @@ pub enum Outcome {
     Status(u16),
     /// The engine gave no answer, and nothing has gone to the client.
     Failed(Failure),
+    /// The engine denied a model that it was only thought to serve.
+    NotServed,
     /// The answer broke off after its first body byte had gone to the client.
     Cut,
     /// The client left.
     ClientGone,
+}
+
+impl Outcome {
+    /// Whether it excludes the engine for the rest of the request.
+    pub fn excludes(self) -> bool {
+        match self {
+            Self::Failed(_) | Self::NotServed => true,
+            Self::Status(_) | Self::Cut | Self::ClientGone => false,
+        }
+    }
 }
 
 /// Why a request was sent again, for logs and metric labels.
@@ -81,6 +101,8 @@ pub enum RetryReason {
     Status(u16),
     /// A transport failure.
     Failed(Failure),
+    /// The engine does not serve the model.
+    NotServed,
 }
 
 impl RetryReason {
@@ -95,6 +117,7 @@ impl RetryReason {
             Self::Status(504) => "504",
             Self::Status(_) => "status",
             Self::Failed(failure) => failure.label(),
+            Self::NotServed => NOT_SERVED,
         }
     }
 }
@@ -136,6 +159,7 @@ mod tests {
             .into_iter()
             .map(|f| RetryReason::Failed(f).label())
             .chain([408, 429, 500, 502, 503, 504].map(|s| RetryReason::Status(s).label()))
+            .chain([RetryReason::NotServed.label()])
             .collect();
         let before = labels.len();
         labels.sort_unstable();

@@ -9,7 +9,7 @@ use tokio::sync::watch;
 use super::{Duties, Search};
 use crate::config::{Secret, Settings};
 use crate::edge::{Edge, EdgeOptions, Patience};
-use crate::engines::{EngineKey, Fleet, Policy};
+use crate::engines::{Catalog, EngineKey, Fleet, Policy};
 use crate::metrics::Metrics;
 use crate::proxy::{Plan, Router};
 use crate::status::Status;
@@ -23,6 +23,7 @@ use crate::status::Status;
 pub struct Live {
     pub(super) fleet: Arc<Fleet>,
     pub(super) search: Arc<Search>,
+    pub(super) catalog: Arc<Catalog>,
     pub(super) key: Arc<EngineKey>,
     pub(super) plan: Arc<ArcSwap<Plan>>,
     pub(super) edge: Arc<Edge<Router>>,
@@ -49,7 +50,7 @@ impl Live {
         self.search.adopt(settings);
         self.plan.store(Arc::new(plan));
         self.edge.set_options(edge_options(settings));
-        let duties = Duties::new(settings, &self.fleet, &self.key);
+        let duties = Duties::new(settings, &self.fleet, &self.catalog, &self.key);
         self.duties.send_replace(Arc::new(duties));
         self.status.set_retries_enabled(settings.retry.is_some());
         self.config.store(Arc::new(settings.to_yaml()));

@@ -102,7 +102,8 @@ impl Parts {
             on_refusal(observers),
         );
         let edge = Arc::new(edge);
-        let duties = watch::Sender::new(Arc::new(Duties::new(settings, &fleet, &key)));
+        let duties = Duties::new(settings, &fleet, &catalog, &key);
+        let duties = watch::Sender::new(Arc::new(duties));
         let upkeep = Upkeep::new(
             Arc::clone(&fleet),
             Arc::clone(&search),
@@ -114,6 +115,7 @@ impl Parts {
             live: Live {
                 fleet: Arc::clone(&fleet),
                 search,
+                catalog: Arc::clone(&catalog),
                 key: Arc::clone(&key),
                 plan,
                 edge: Arc::clone(&edge),

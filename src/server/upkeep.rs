@@ -28,14 +28,19 @@ pub struct Duties {
 
 impl Duties {
     /// The duties towards `fleet` under these settings.
-    pub fn new(settings: &Settings, fleet: &Arc<Fleet>, key: &Arc<EngineKey>) -> Self {
+    pub fn new(
+        settings: &Settings,
+        fleet: &Arc<Fleet>,
+        catalog: &Arc<Catalog>,
+        key: &Arc<EngineKey>,
+    ) -> Self {
         let scraper = settings
             .engine_stats_interval
             .filter(|_| settings.routing.kind.weighs_load())
             .map(|interval| Scraper::new(fleet, interval, ASK_LIMIT));
         let probe = settings.probe.clone();
         Self {
-            prober: probe.map(|probe| Prober::new(fleet, probe, Arc::clone(key))),
+            prober: probe.map(|probe| Prober::new(fleet, catalog, probe, Arc::clone(key))),
             scraper,
             models_refresh: settings.models_refresh,
         }
@@ -111,6 +116,7 @@ impl Upkeep {
     async fn first_round(&self) {
         self.fleet.complete().await;
         self.round().await;
+        self.probe().await;
     }
 
     /// Goes on until duties change.

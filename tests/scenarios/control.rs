@@ -2,7 +2,7 @@
 
 use crate::support::*;
 use serde_json::{Value, json};
-use vllm_pingora::admin::{CALLS, LIMIT, MAX_BODY};
+use vllm_pingora::admin::{CALLS, Effect, LIMIT, MAX_BODY};
 
 /// Sends a request to the admin port.
 async fn tell(edge: &TestEdge, request: &Request) -> Response {
@@ -38,7 +38,8 @@ fn seen(engines: &[ScriptedEngine; 3]) -> [usize; 3] {
 async fn every_call_reaches_the_engines_it_names_and_tells_what_they_said() {
     let (engines, edge) = three().await;
     let urls = engines.each_ref().map(ScriptedEngine::url);
-    for (nth, known) in (1..).zip(CALLS) {
+    for known in CALLS {
+        let before = seen(&engines);
         let request = Request::new(known.method.as_str(), &format!("{}?all=true", known.path));
         let response = tell(&edge, &request).await;
         let expected = json!({"engines": [
@@ -51,11 +52,17 @@ async fn every_call_reaches_the_engines_it_names_and_tells_what_they_said() {
         assert!(response.text().contains(r#"{"n": 1.0}"#));
         let kind = response.headers.get("content-type");
         assert_eq!(kind, Some("application/json"));
-        assert_eq!(seen(&engines), [nth; 3], "{}", known.path);
-        for engine in &engines {
-            let delivery = engine.deliveries().pop().unwrap();
-            assert_eq!(delivery.method, known.method.as_str());
-            assert_eq!(delivery.target, known.path);
+        // Whether all of it is awake the router asks by itself.
+        let questions: &[_] = match known.effect {
+            Effect::Wake => &["/is_sleeping"],
+            _ => &[],
+        };
+        for (engine, before) in engines.iter().zip(before) {
+            let deliveries = engine.deliveries().split_off(before);
+            let mut targets = deliveries.iter().map(|delivery| &*delivery.target);
+            assert_eq!(deliveries[0].method, known.method.as_str());
+            assert_eq!(targets.next(), Some(known.path));
+            assert!(targets.eq(questions.iter().copied()), "{}", known.path);
             engine.assert_clean();
         }
     }
@@ -117,7 +124,7 @@ async fn what_names_the_engines_is_taken_off_and_all_else_goes_on() {
     tell(&edge, &request.clone().chunked([7])).await;
     assert_eq!(engine.deliveries()[1].body, body.as_slice());
     tell(&edge, &call("/wake_up?id=0")).await;
-    let none = engine.deliveries().pop().unwrap();
+    let none = engine.deliveries_to("/base/wake_up").pop().unwrap();
     assert_eq!(none.framing, Framing::Length(0));
     assert_eq!(none.headers.get("content-type"), None);
     engine.assert_clean();
@@ -216,7 +223,10 @@ async fn an_engine_that_fails_is_told_of_beside_the_others_and_asked_once() {
 
 #[tokio::test(start_paused = true)]
 async fn engines_are_told_at_the_same_time_and_may_take_their_time() {
-    let slow = || ok("{}").delay(secs(LIMIT.as_secs() - 1));
+    let slow = || {
+        let slow = ok("{}").delay(secs(LIMIT.as_secs() - 1));
+        script(slow).on("/is_sleeping", status(404))
+    };
     let (a, b) = (
         ScriptedEngine::start(slow()).await,
         ScriptedEngine::start(slow()).await,

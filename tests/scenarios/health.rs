@@ -5,24 +5,24 @@ use crate::support::*;
 /// Pauses of one, two, four seconds and so on, give or take a fifth.
 const HEALTH: &str = "eject_pause_ms: 1000\neject_longest_pause_ms: 8000\n";
 
-async fn condition(edge: &TestEdge, engine: usize) -> (String, String) {
-    let engines = edge.admin("/engines").await.json();
-    let word = |field: &str| {
-        engines["engines"][engine][field]
-            .as_str()
-            .unwrap()
-            .to_owned()
-    };
-    (word("condition"), word("reason"))
+/// What an engine plays that works, until it is stopped.
+fn mortal() -> Script {
+    script(ok("mortal"))
+        .on("/health", ok(""))
+        .on("/is_sleeping", status(404))
 }
 
-fn words(condition: &str, reason: &str) -> (String, String) {
-    (condition.to_owned(), reason.to_owned())
+/// Ends engines that play [`mortal`] once they are known to have worked: others would be starting.
+async fn end<'a>(edge: &TestEdge, engines: impl IntoIterator<Item = &'a ScriptedEngine>) {
+    edge.probe().await;
+    for engine in engines {
+        engine.stop().await;
+    }
 }
 
 #[tokio::test(start_paused = true)]
 async fn c28_a_dead_engine_is_out_after_three_failures_and_tried_after_each_pause() {
-    let dead = ScriptedEngine::refusing().await;
+    let dead = ScriptedEngine::start(mortal()).await;
     let [b, c] = [
         ScriptedEngine::start(ok("b")).await,
         ScriptedEngine::start(ok("c")).await,
@@ -31,13 +31,14 @@ async fn c28_a_dead_engine_is_out_after_three_failures_and_tried_after_each_paus
         .engines([&dead, &b, &c])
         .start()
         .await;
+    end(&edge, [&dead]).await;
     for _ in 0..100 {
         let response = edge.ask(&req_n()).await;
         assert_eq!((response.status, response.waited().as_millis()), (200, 0));
     }
     edge.wait_until_idle().await;
     assert_eq!(edge.attempts_on(&dead), 3.0);
-    assert_eq!(condition(&edge, 0).await, words("ejected", "connect"));
+    assert_eq!(edge.condition(0).await, words("ejected", "connect"));
     assert_eq!(
         edge.metric("vllm_pingora_engine_up", &[("engine", &dead.url())]),
         0.0
@@ -59,7 +60,7 @@ async fn c28_a_dead_engine_is_out_after_three_failures_and_tried_after_each_paus
         edge.ask(&req_n()).await;
     }
     assert_eq!(dead.seen(), 10);
-    assert_eq!(condition(&edge, 0).await, words("up", "answers"));
+    assert_eq!(edge.condition(0).await, words("up", "answers"));
     let changes = |condition| {
         let labels =
             [("engine", &*dead.url()), ("condition", condition)].map(|(k, v)| (k, v.to_owned()));
@@ -71,7 +72,7 @@ async fn c28_a_dead_engine_is_out_after_three_failures_and_tried_after_each_paus
 
 #[tokio::test(start_paused = true)]
 async fn a_probe_that_passes_lets_an_engine_back_in_that_refused() {
-    let dead = ScriptedEngine::refusing().await;
+    let dead = ScriptedEngine::start(mortal()).await;
     let [b, c] = [
         ScriptedEngine::start(ok("b")).await,
         ScriptedEngine::start(ok("c")).await,
@@ -80,11 +81,11 @@ async fn a_probe_that_passes_lets_an_engine_back_in_that_refused() {
         .engines([&dead, &b, &c])
         .start()
         .await;
+    end(&edge, [&dead]).await;
     for _ in 0..20 {
         edge.ask(&req_n()).await;
     }
-    dead.listen_with(script(ok("back")).on("/health", ok("")))
-        .await;
+    dead.listen_with(mortal()).await;
     edge.ask(&req_n()).await;
     assert_eq!(dead.seen(), 0, "it is out still");
     edge.probe().await;
@@ -108,17 +109,17 @@ async fn probes_take_an_engine_out_that_nobody_asks_and_let_it_back_in() {
         .start()
         .await;
     edge.probe().await;
-    assert_eq!(condition(&edge, 0).await, words("up", "answers"));
+    assert_eq!(edge.condition(0).await, words("up", "answers"));
     edge.probe().await;
-    assert_eq!(condition(&edge, 0).await, words("down", "probe"));
+    assert_eq!(edge.condition(0).await, words("down", "probe"));
     for _ in 0..12 {
         assert_ne!(edge.ask(&req_n()).await.text(), "a");
     }
     a.play(well());
     edge.probe().await;
-    assert_eq!(condition(&edge, 0).await.0, "down");
+    assert_eq!(edge.condition(0).await.0, "down");
     edge.probe().await;
-    assert_eq!(condition(&edge, 0).await.0, "up");
+    assert_eq!(edge.condition(0).await.0, "up");
     assert_eq!(a.deliveries_to("/health").len(), 4);
 }
 
@@ -140,19 +141,22 @@ async fn c29_an_engine_that_answers_requests_may_be_slow_to_answer_probes() {
         edge.probe().await;
     }
     assert_eq!(
-        (a.seen(), condition(&edge, 0).await),
+        (a.seen(), edge.condition(0).await),
         (5, words("up", "answers"))
     );
     // Silent altogether, it is out.
     edge.probe().await;
-    assert_eq!(condition(&edge, 0).await, words("down", "probe"));
+    assert_eq!(edge.condition(0).await, words("down", "probe"));
 }
 
 #[tokio::test(start_paused = true)]
 async fn c29_a_frozen_engine_is_found_by_its_silence_and_not_let_in_by_its_probes() {
     // As vLLM does: the head comes, and then nothing.
     let frozen = chunks([(secs(3600), "never")]);
-    let a = ScriptedEngine::start(script(frozen).on("/health", ok(""))).await;
+    let frozen = script(frozen)
+        .on("/health", ok(""))
+        .on("/is_sleeping", status(404));
+    let a = ScriptedEngine::start(frozen).await;
     let [b, c] = [
         ScriptedEngine::start(ok("b")).await,
         ScriptedEngine::start(ok("c")).await,
@@ -169,7 +173,7 @@ async fn c29_a_frozen_engine_is_found_by_its_silence_and_not_let_in_by_its_probe
     // Three that found out, and one try after each pause.
     assert!((3..=5).contains(&slow), "{slow}");
     assert_eq!(
-        condition(&edge, 0).await,
+        edge.condition(0).await,
         words("ejected", "first_byte_timeout")
     );
 }
@@ -184,7 +188,7 @@ async fn c28_no_status_takes_an_engine_out() {
         }
         a.play(ok("well"));
         assert_eq!(edge.ask(&req_n()).await.text(), "well");
-        assert_eq!(condition(&edge, 0).await, words("up", "answers"));
+        assert_eq!(edge.condition(0).await, words("up", "answers"));
     }
 }
 
@@ -196,7 +200,7 @@ async fn an_engine_that_says_nothing_but_500_is_picked_last_for_a_while() {
     for _ in 0..10 {
         edge.ask(&req_n()).await;
     }
-    assert_eq!(condition(&edge, 0).await, words("erring", "status_500"));
+    assert_eq!(edge.condition(0).await, words("erring", "status_500"));
     for _ in 0..20 {
         assert_eq!(edge.ask(&req_n()).await.text(), "well");
     }
@@ -211,12 +215,13 @@ async fn an_engine_that_says_nothing_but_500_is_picked_last_for_a_while() {
 async fn with_most_engines_out_health_is_ignored() {
     for (most_out, tries) in [("0.5", 20.0), ("1", 3.0)] {
         let [a, b] = [
-            ScriptedEngine::refusing().await,
-            ScriptedEngine::refusing().await,
+            ScriptedEngine::start(mortal()).await,
+            ScriptedEngine::start(mortal()).await,
         ];
         let sound = ScriptedEngine::start(ok("sound")).await;
         let settings = format!("{RETRIES}{HEALTH}most_engines_out: {most_out}\n");
         let edge = edge(&settings).engines([&a, &b, &sound]).start().await;
+        end(&edge, [&a, &b]).await;
         for _ in 0..60 {
             assert_eq!(edge.ask(&req_n()).await.text(), "sound");
         }
@@ -249,13 +254,14 @@ async fn with_all_engines_out_they_are_asked_all_the_same() {
 
 #[tokio::test(start_paused = true)]
 async fn an_engine_that_comes_back_gets_its_share_little_by_little() {
-    let late = ScriptedEngine::refusing().await;
+    let late = ScriptedEngine::start(mortal()).await;
     let [b, c] = [
         ScriptedEngine::start(ok("b")).await,
         ScriptedEngine::start(ok("c")).await,
     ];
     let settings = format!("{RETRIES}{HEALTH}slow_start_ms: 100000\n");
     let edge = edge(&settings).engines([&late, &b, &c]).start().await;
+    end(&edge, [&late]).await;
     for _ in 0..12 {
         edge.ask(&req_n()).await;
     }

@@ -63,7 +63,7 @@ async fn c10_a_refused_connect_is_not_failed_over() {
         ScriptedEngine::refusing().await,
         ScriptedEngine::start(ok("sound")).await,
     );
-    let edge = edge("").engines([&dead, &sound]).start().await;
+    let edge = edge(NOBODY_OUT).engines([&dead, &sound]).start().await;
     let mut statuses = vec![];
     for _ in 0..4 {
         statuses.push(edge.ask(&req_n()).await.status);

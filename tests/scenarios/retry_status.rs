@@ -93,7 +93,8 @@ async fn c01_two_dead_engines_cost_one_attempt_each() {
     );
     let full = ScriptedEngine::start(status(503)).await;
     let engines = [&dead, &full, &gone];
-    let edge = edge(&retries(4)).engines(engines).start().await;
+    let settings = format!("{}{NOBODY_OUT}", retries(4));
+    let edge = edge(&settings).engines(engines).start().await;
     for n in 1..=6 {
         let response = edge.ask(&req_n()).await;
         assert_eq!((response.status, response.attempts()), (503, 4));

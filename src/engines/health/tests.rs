@@ -4,6 +4,7 @@ const LIMITS: HealthLimits = HealthLimits {
     failures: 3,
     first_pause: secs(1),
     longest_pause: secs(60),
+    is_probed: true,
     rise: 2,
     fall: 3,
     slow_start: secs(10),
@@ -12,25 +13,42 @@ const LIMITS: HealthLimits = HealthLimits {
 /// A draw that leaves pauses as they are.
 const EVEN: f64 = 0.5;
 
+const WELL: Found = Found::Well { asleep: None };
+
 const fn secs(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
+}
+
+const fn ms(millis: u64) -> Duration {
+    Duration::from_millis(millis)
 }
 
 fn fail(health: &mut Health, times: u32, now: Duration) -> bool {
     (0..times).any(|_| health.failed(&LIMITS, Failure::Connect, now, EVEN))
 }
 
-fn ejected(failure: Failure, now: Duration) -> Health {
+/// One that has worked.
+fn known() -> Health {
     let mut health = Health::default();
+    health.worked();
+    health
+}
+
+fn ejected(failure: Failure, now: Duration) -> Health {
+    let mut health = known();
     for _ in 0..3 {
         health.failed(&LIMITS, failure, now, EVEN);
     }
     health
 }
 
+fn found(passed: bool) -> Found {
+    if passed { WELL } else { Found::Unwell }
+}
+
 #[test]
 fn failures_in_a_row_take_an_engine_out() {
-    let mut health = Health::default();
+    let mut health = known();
     assert!(!fail(&mut health, 2, secs(1)));
     assert_eq!(health.fitness(&LIMITS, secs(1)), Fitness::Fit);
     assert!(!health.answered(&LIMITS, 200, secs(1), EVEN));
@@ -48,7 +66,7 @@ fn failures_in_a_row_take_an_engine_out() {
 
 #[test]
 fn no_status_takes_an_engine_out() {
-    let mut health = Health::default();
+    let mut health = known();
     for status in [400, 401, 404, 408, 429, 502, 503, 504, 501] {
         for _ in 0..50 {
             assert!(!health.answered(&LIMITS, status, secs(1), EVEN));
@@ -99,25 +117,12 @@ fn requests_that_were_on_their_way_do_not_lengthen_the_pause() {
 }
 
 #[test]
-fn pauses_are_spread() {
-    let pause = |draw| {
-        let mut health = Health::default();
-        for _ in 0..3 {
-            health.failed(&LIMITS, Failure::Connect, secs(0), draw);
-        }
-        health.until
-    };
-    assert_eq!(pause(0.0), Duration::from_millis(800));
-    assert!(pause(0.99) > Duration::from_millis(1190));
-}
-
-#[test]
 fn without_a_limit_failures_take_nobody_out() {
     let limits = HealthLimits {
         failures: 0,
         ..LIMITS
     };
-    let mut health = Health::default();
+    let mut health = known();
     for _ in 0..1000 {
         assert!(!health.failed(&limits, Failure::Connect, secs(0), EVEN));
     }
@@ -126,8 +131,8 @@ fn without_a_limit_failures_take_nobody_out() {
 
 #[test]
 fn probes_in_a_row_take_an_engine_out_and_let_it_back_in() {
-    let mut health = Health::default();
-    let mut probe = |passed, at| health.probed(&LIMITS, passed, false, secs(at));
+    let mut health = known();
+    let mut probe = |passed, at| health.probed(&LIMITS, found(passed), false, secs(at));
     assert_eq!([1, 2].map(|at| probe(false, at)), [false; 2]);
     assert!(!probe(true, 3));
     assert_eq!(
@@ -140,9 +145,9 @@ fn probes_in_a_row_take_an_engine_out_and_let_it_back_in() {
 
 #[test]
 fn a_busy_engine_may_be_slow_to_answer_probes() {
-    let mut health = Health::default();
+    let mut health = known();
     for at in 0..20 {
-        assert!(!health.probed(&LIMITS, false, true, secs(at)));
+        assert!(!health.probed(&LIMITS, Found::Unwell, true, secs(at)));
     }
     assert_eq!(health.fitness(&LIMITS, secs(20)), Fitness::Fit);
 }
@@ -156,9 +161,9 @@ fn a_probe_lets_in_who_refused_but_not_who_was_silent() {
         (Failure::ClosedAfterHead, false),
     ] {
         let mut health = ejected(failure, secs(0));
-        health.probed(&LIMITS, true, false, secs(0));
+        health.probed(&LIMITS, WELL, false, secs(0));
         assert_eq!(
-            health.probed(&LIMITS, true, false, secs(0)),
+            health.probed(&LIMITS, WELL, false, secs(0)),
             back,
             "{failure:?}"
         );
@@ -183,7 +188,7 @@ fn an_engine_that_comes_back_warms_up() {
     };
     assert_eq!(health.fitness(&at_once, secs(100)), Fitness::Fit);
     assert_eq!(
-        Health::default().fitness(&LIMITS, secs(0)),
+        known().fitness(&LIMITS, secs(0)),
         Fitness::Fit,
         "not at the start"
     );
@@ -191,7 +196,7 @@ fn an_engine_that_comes_back_warms_up() {
 
 #[test]
 fn an_engine_that_says_nothing_but_500_is_picked_last_for_a_while() {
-    let mut health = Health::default();
+    let mut health = known();
     let mut says = |status, at| health.answered(&LIMITS, status, secs(at), EVEN);
     assert_eq!(
         [500, 500, 500, 500, 200].map(|status| says(status, 0)),
@@ -217,11 +222,140 @@ fn an_engine_that_says_nothing_but_500_is_picked_last_for_a_while() {
 
 #[test]
 fn probes_that_passed_before_do_not_let_an_engine_back_in() {
-    let mut health = Health::default();
+    let mut health = known();
     for _ in 0..10 {
-        health.probed(&LIMITS, true, false, secs(0));
+        health.probed(&LIMITS, WELL, false, secs(0));
     }
     fail(&mut health, 3, secs(1));
-    assert!(!health.probed(&LIMITS, true, false, secs(2)), "one of two");
-    assert!(health.probed(&LIMITS, true, false, secs(3)));
+    assert!(!health.probed(&LIMITS, WELL, false, secs(2)), "one of two");
+    assert!(health.probed(&LIMITS, WELL, false, secs(3)));
+}
+
+#[test]
+fn an_engine_that_never_worked_and_takes_no_connection_is_starting() {
+    for failure in [Failure::Connect, Failure::ConnectTimeout] {
+        let starting = Condition::Starting(Unready::Unreachable(failure));
+        let by_request = |health: &mut Health| health.failed(&LIMITS, failure, secs(1), EVEN);
+        let by_probe = |health: &mut Health| {
+            health.probed(&LIMITS, Found::Unreachable(failure), false, secs(1))
+        };
+        let by_question = |health: &mut Health| health.unreachable(failure, secs(1));
+        let ways: [&dyn Fn(&mut Health) -> bool; 3] = [&by_request, &by_probe, &by_question];
+        for way in ways {
+            let mut health = Health::default();
+            assert!(way(&mut health), "the first time says it");
+            assert!(!ways.iter().any(|way| way(&mut health)));
+            assert_eq!(health.condition(), (starting, secs(1)));
+            assert_eq!(health.fitness(&LIMITS, secs(9999)), Fitness::NotYet);
+            // Once it is back, it has worked.
+            assert!(!health.probed(&LIMITS, WELL, false, secs(2)));
+            health.worked();
+            assert!(health.probed(&LIMITS, WELL, false, secs(3)));
+            assert_eq!(health.fitness(&LIMITS, secs(3)), Fitness::Warming(0.1));
+            assert!(!way(&mut health));
+            assert_eq!(health.condition().0, Condition::Up);
+        }
+    }
+}
+
+#[test]
+fn an_engine_that_never_worked_and_takes_connections_fails_as_any_other() {
+    let mut health = Health::default();
+    let fails = |health: &mut Health| health.failed(&LIMITS, Failure::Closed, secs(1), EVEN);
+    assert_eq!([0; 3].map(|_| fails(&mut health)), [false, false, true]);
+    assert_eq!(health.condition().0, Condition::Ejected(Failure::Closed));
+    let mut health = Health::default();
+    let unwell = |health: &mut Health| health.probed(&LIMITS, Found::Unwell, false, secs(1));
+    assert_eq!([0; 3].map(|_| unwell(&mut health)), [false, false, true]);
+    assert_eq!(health.condition().0, Condition::Down);
+}
+
+#[test]
+fn without_probes_requests_find_out_that_an_engine_has_started() {
+    let limits = HealthLimits {
+        is_probed: false,
+        ..LIMITS
+    };
+    let mut health = Health::default();
+    assert!(health.failed(&limits, Failure::Connect, secs(0), EVEN));
+    for (at, again) in [(1000, 3000), (3000, 7000)] {
+        assert_eq!(health.fitness(&limits, ms(at - 1)), Fitness::NotYet);
+        assert_eq!(health.fitness(&limits, ms(at)), Fitness::Trial);
+        health.trial_begins(&limits, ms(at));
+        assert!(!health.failed(&limits, Failure::Connect, ms(at), EVEN));
+        assert_eq!(health.fitness(&limits, ms(again - 1)), Fitness::NotYet);
+    }
+    health.trial_begins(&limits, secs(7));
+    assert!(health.answered(&limits, 200, secs(7), EVEN));
+}
+
+#[test]
+fn an_engine_that_lists_no_model_is_starting_until_it_does() {
+    let mut health = Health::default();
+    assert!(health.listed(false, secs(1)));
+    let starting = Condition::Starting(Unready::NoModels);
+    for at in 2..10 {
+        assert!(!health.listed(false, secs(at)));
+        assert!(!health.probed(&LIMITS, WELL, false, secs(at)));
+        assert_eq!(health.condition(), (starting, secs(1)));
+    }
+    assert!(health.listed(true, secs(10)));
+    assert_eq!(health.condition(), (Condition::Up, secs(10)));
+    // An engine may drop its last model.
+    assert!(!health.listed(false, secs(11)));
+}
+
+#[test]
+fn with_requests_that_take_nobody_out_an_engine_that_starts_is_found_by_its_probes() {
+    let limits = HealthLimits {
+        failures: 0,
+        ..LIMITS
+    };
+    let mut health = Health::default();
+    assert!(!health.failed(&limits, Failure::Connect, secs(0), EVEN));
+    let absent = Found::Unreachable(Failure::Connect);
+    assert!(health.probed(&limits, absent, false, secs(1)));
+}
+
+#[test]
+fn an_engine_that_sleeps_is_asked_for_nothing_until_it_is_awake() {
+    let conditions = [
+        known(),
+        Health::default(),
+        ejected(Failure::FirstByteTimeout, secs(0)),
+        ejected(Failure::Connect, secs(0)),
+    ];
+    for mut health in conditions {
+        let asleep = Found::Well { asleep: Some(true) };
+        assert!(health.probed(&LIMITS, asleep, false, secs(1)));
+        assert_eq!(health.condition(), (Condition::Sleeping, secs(1)));
+        // What was on its way when it fell asleep ends somehow.
+        for _ in 0..10 {
+            assert!(!health.answered(&LIMITS, 200, secs(2), EVEN));
+            assert!(!health.failed(&LIMITS, Failure::FirstByteTimeout, secs(2), EVEN));
+            assert!(
+                !health.probed(&LIMITS, WELL, false, secs(2)),
+                "it did not say"
+            );
+        }
+        assert_eq!(health.fitness(&LIMITS, secs(9999)), Fitness::Asleep);
+        let awake = Found::Well {
+            asleep: Some(false),
+        };
+        assert!(health.probed(&LIMITS, awake, false, secs(3)));
+        assert_eq!(health.fitness(&LIMITS, secs(3)), Fitness::Warming(0.1));
+        assert!(!health.probed(&LIMITS, awake, false, secs(4)));
+        assert!(!health.sleeps(false, secs(4)));
+    }
+}
+
+#[test]
+fn an_engine_that_ends_in_its_sleep_is_down() {
+    let mut health = known();
+    assert!(health.sleeps(true, secs(0)));
+    let mut probe = |found, at| health.probed(&LIMITS, found, false, secs(at));
+    let absent = Found::Unreachable(Failure::Connect);
+    assert_eq!([1, 2, 3].map(|at| probe(absent, at)), [false, false, true]);
+    assert_eq!([4, 5].map(|at| probe(WELL, at)), [false, true]);
+    assert_eq!(health.condition(), (Condition::Up, secs(5)));
 }

@@ -211,6 +211,46 @@ fn a_state_changing_call_is_sent_again_only_if_the_connect_failed() {
     );
 }
 
+#[test]
+fn a_denied_model_is_asked_for_at_another_engine_at_once() {
+    let at_once = Next::Retry {
+        backoff: Duration::ZERO,
+        reason: RetryReason::NotServed,
+    };
+    let mut attempts = request(5);
+    attempts.begin(A);
+    assert_eq!(attempts.after(Outcome::NotServed, &[A, B, C], 0.5), at_once);
+    assert_eq!(attempts.standing(A), Standing::Excluded);
+    // The engines may have changed meanwhile.
+    attempts.begin(B);
+    assert_eq!(attempts.after(Outcome::NotServed, &[C], 0.5), at_once);
+    attempts.begin(C);
+    assert_eq!(
+        attempts.after(Outcome::NotServed, &[A, B, C], 0.5),
+        Next::Stop(StopReason::Answered),
+        "nobody else is thought to serve it"
+    );
+}
+
+#[test]
+fn a_denied_model_is_final_where_no_other_attempt_may_follow() {
+    let last = |mut attempts: Attempts, pool: &[EngineId]| {
+        attempts.begin(A);
+        attempts.after(Outcome::NotServed, pool, 0.5)
+    };
+    let config = config(2);
+    let answered = Next::Stop(StopReason::Answered);
+    assert_eq!(last(request(5), &[A]), answered);
+    assert_eq!(last(request(5), &[]), answered);
+    assert_eq!(last(Attempts::new(None, Resend::Always), &[A, B]), answered);
+    let changing = Attempts::new(Some(&config), Resend::ConnectOnly);
+    assert_eq!(last(changing, &[A, B]), answered);
+    let mut spent = request(2);
+    spent.begin(B);
+    assert_eq!(wait(spent.after(refused(), &[A, B, C], 0.5)), 0);
+    assert_eq!(last(spent, &[A, B, C]), Next::Stop(StopReason::BudgetSpent));
+}
+
 fn outcome() -> impl Strategy<Value = Outcome> {
     prop_oneof![
         prop::sample::select(vec![408u16, 429, 500, 502, 503, 504]).prop_map(Outcome::Status),

@@ -220,6 +220,16 @@ impl TestEdge {
             .await
     }
 
+    /// The condition of the engine at this place, and why it is in it.
+    pub async fn condition(&self, engine: usize) -> (String, String) {
+        let engines = self.admin("/engines").await.json();
+        let word = |field: &str| {
+            let word = engines["engines"][engine][field].as_str();
+            word.expect("a word").to_owned()
+        };
+        (word("condition"), word("reason"))
+    }
+
     /// The whole exposition.
     pub fn exposition(&self) -> String {
         String::from_utf8(self.metrics.expose(&self.fleet)).expect("text")

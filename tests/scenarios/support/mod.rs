@@ -51,6 +51,11 @@ pub const fn ms(millis: u64) -> Duration {
     Duration::from_millis(millis)
 }
 
+/// What an engine is and why, as [`TestEdge::condition`] tells it.
+pub fn words(condition: &str, reason: &str) -> (String, String) {
+    (condition.to_owned(), reason.to_owned())
+}
+
 /// Whole seconds.
 pub const fn secs(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
