@@ -117,6 +117,7 @@ fn read(reader: &mut Reader<'_>) -> Settings {
     reader.choice(&keys::SERVICE_DISCOVERY);
     let engines = engines::read(reader);
     let probe = health::probe(reader);
+    let inference_probe = health::inference_probe(reader);
     Settings {
         host: listening(reader, &keys::HOST),
         port: u16::try_from(reader.whole(&keys::PORT)).unwrap_or(0),
@@ -136,8 +137,9 @@ fn read(reader: &mut Reader<'_>) -> Settings {
         allow_pins: reader.switch(&keys::ALLOW_PINS),
         pin_api_keys: api_keys::of_pinning_clients(reader),
         extra_routes: extra_routes::read(reader),
-        health: health::limits(reader, probe.is_some()),
+        health: health::limits(reader, probe.is_some(), inference_probe.is_some()),
         probe,
+        inference_probe,
         retry: retries::read(reader),
         connect_timeout: reader.millis(&keys::CONNECT_TIMEOUT_MS),
         first_byte_timeout: reader.millis_or_off(&keys::FIRST_BYTE_TIMEOUT_MS),

@@ -213,6 +213,12 @@ impl Fleet {
         changed
     }
 
+    /// `engine` was made to work: whether it did.
+    pub fn inferred(&self, engine: &Engine, works: bool) {
+        let changed = engine.inferred(works, self.now());
+        self.tell(engine, changed);
+    }
+
     /// `engine` fell asleep, or woke up. Whether that is news.
     pub fn sleeps(&self, engine: &Engine, asleep: bool) -> bool {
         let changed = engine.sleeps(asleep, self.now());

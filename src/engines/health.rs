@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use crate::retry::Failure;
 
-pub use condition::{Condition, Fitness, Unready};
+pub use condition::{Check, Condition, Fitness, Unready};
 pub use limits::HealthLimits;
 use pauses::Pauses;
 
@@ -51,6 +51,7 @@ pub struct Health {
     errors: u32,
     probes_failed: u32,
     probes_passed: u32,
+    inferences_failed: u32,
     /// Since when it has been back; `None` where it was never out.
     back: Option<Duration>,
 }
@@ -67,6 +68,7 @@ impl Default for Health {
             errors: 0,
             probes_failed: 0,
             probes_passed: 0,
+            inferences_failed: 0,
             back: None,
         }
     }
@@ -95,9 +97,9 @@ impl Health {
             Condition::Up => self.warmth(limits, now),
             Condition::Sleeping => Fitness::Asleep,
             Condition::Starting(_) if limits.is_probed || pauses => Fitness::NotYet,
-            Condition::Down if limits.is_probed => Fitness::Out,
-            Condition::Down | Condition::Ejected(_) if pauses => Fitness::Out,
-            Condition::Starting(_) | Condition::Down | Condition::Ejected(_) => Fitness::Trial,
+            Condition::Down(check) if limits.tells(check) => Fitness::Out,
+            Condition::Down(_) | Condition::Ejected(_) if pauses => Fitness::Out,
+            Condition::Starting(_) | Condition::Down(_) | Condition::Ejected(_) => Fitness::Trial,
             Condition::Erring if pauses => Fitness::Last,
             Condition::Erring => Fitness::Fit,
         }
@@ -140,7 +142,7 @@ impl Health {
             Condition::Starting(_) => is_absent && !self.pauses.is_on_trial(),
             Condition::Sleeping => true,
             // Its probes say when it is back.
-            Condition::Down => limits.is_probed,
+            Condition::Down(check) => limits.tells(check),
             Condition::Up | Condition::Erring => false,
         };
         if was_sent_before {
@@ -168,9 +170,16 @@ impl Health {
     ) -> bool {
         self.has_worked = true;
         self.failures = 0;
-        if self.condition == Condition::Sleeping {
+        let is_success = (200..300).contains(&status);
+        if is_success {
+            self.inferences_failed = 0;
+        }
+        match self.condition {
             // Falling asleep ends what runs with an answer.
-            return false;
+            Condition::Sleeping => return false,
+            // A frozen engine can refuse.
+            Condition::Down(Check::Inference) if !is_success => return false,
+            _ => {}
         }
         if status == 500 {
             self.errors = self.errors.saturating_add(1);
@@ -210,7 +219,7 @@ impl Health {
             return self.unreachable(failure, now);
         }
         self.probes_failed = self.probes_failed.saturating_add(1);
-        self.probes_failed >= limits.fall && self.turn(Condition::Down, now)
+        self.probes_failed >= limits.fall && self.turn(Condition::Down(Check::Health), now)
     }
 
     fn probe_passed(&mut self, limits: &HealthLimits, asleep: Option<bool>, now: Duration) -> bool {
@@ -223,15 +232,51 @@ impl Health {
         }
         let is_back = match self.condition {
             // It listens again. A frozen engine's probes pass all the time: of that, only a
-            // trial can tell.
-            Condition::Down | Condition::Starting(Unready::Unreachable(_)) => true,
+            // request can tell.
+            Condition::Down(Check::Health) | Condition::Starting(Unready::Unreachable(_)) => true,
             Condition::Ejected(failure) => failure.is_connect(),
             Condition::Starting(Unready::NoModels)
             | Condition::Sleeping
+            | Condition::Down(Check::Inference)
             | Condition::Erring
             | Condition::Up => false,
         };
         is_back && self.probes_passed >= limits.rise && self.recover(now)
+    }
+
+    /// It was made to work: whether it did. `busy` says that a part of a good answer to a real
+    /// request has come since that began: then a probe that fails says no more than that it is
+    /// slow. Whether its condition changed.
+    pub fn inferred(
+        &mut self,
+        limits: &HealthLimits,
+        works: bool,
+        busy: bool,
+        now: Duration,
+    ) -> bool {
+        if works || busy {
+            self.inferences_failed = 0;
+        }
+        if works {
+            self.has_worked = true;
+            let is_back = matches!(
+                self.condition,
+                Condition::Down(Check::Inference) | Condition::Ejected(_) | Condition::Starting(_)
+            );
+            return is_back && self.recover(now);
+        }
+        if busy {
+            return false;
+        }
+        self.inferences_failed = self.inferences_failed.saturating_add(1);
+        let is_enough = |fall| self.inferences_failed >= fall;
+        let is_known = matches!(
+            self.condition,
+            Condition::Down(_) | Condition::Sleeping | Condition::Starting(_)
+        );
+        !is_known
+            && limits.inference_fall.is_some_and(is_enough)
+            && self.turn(Condition::Down(Check::Inference), now)
     }
 
     /// It fell asleep, or woke up. Whether its condition changed.
@@ -292,6 +337,7 @@ impl Health {
         self.failures = 0;
         self.pauses.end();
         self.probes_failed = 0;
+        self.inferences_failed = 0;
         self.turn(Condition::Up, now)
     }
 

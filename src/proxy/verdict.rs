@@ -86,12 +86,15 @@ impl Router {
             .forward
             .as_mut()
             .and_then(|forward| forward.running.as_mut());
-        if let Some(running) = running
-            && !running.told
-        {
+        let Some(running) = running else {
+            return;
+        };
+        let status = running.status.unwrap_or(200);
+        if !running.told {
             running.told = true;
-            let status = running.status.unwrap_or(200);
             self.fleet.answered(&running.engine, status);
+        } else if (200..300).contains(&status) {
+            running.engine.works();
         }
     }
 

@@ -1,5 +1,5 @@
 //! What goes on behind requests: names are looked up again, models asked for again, loads read,
-//! engines probed.
+//! engines probed and made to work.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use tokio::time::timeout;
 
 use super::ASK_LIMIT;
 use crate::config::Settings;
-use crate::engines::{Catalog, EngineKey, Fleet, Prober, Scraper};
+use crate::engines::{Catalog, EngineKey, Fleet, InferenceProber, Prober, Scraper};
 
 /// How often the names of engines are looked up again.
 const RESOLVE_INTERVAL: Duration = Duration::from_secs(5);
@@ -27,6 +27,7 @@ pub struct Duties {
     /// Where the routing logic weighs loads.
     scraper: Option<Scraper>,
     prober: Option<Prober>,
+    inference_prober: Option<InferenceProber>,
 }
 
 impl Duties {
@@ -43,6 +44,9 @@ impl Duties {
             .map(|interval| Scraper::new(fleet, interval, ASK_LIMIT));
         let probe = settings.probe.clone();
         Self {
+            inference_prober: settings
+                .inference_probe
+                .map(|probe| InferenceProber::new(fleet, probe, Arc::clone(key))),
             prober: probe.map(|probe| Prober::new(fleet, catalog, probe, Arc::clone(key))),
             scraper,
             models_refresh: settings.models_refresh,
@@ -51,7 +55,7 @@ impl Duties {
 }
 
 /// Keeps what is known of the fleet fresh.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Upkeep {
     fleet: Arc<Fleet>,
     catalog: Arc<Catalog>,
@@ -95,6 +99,13 @@ impl Upkeep {
         }
     }
 
+    /// Makes every engine work once; `turn` says which of its models is asked for, from 0 on.
+    pub async fn probe_inference(&self, turn: usize) {
+        if let Some(prober) = &self.duties().inference_prober {
+            prober.round(turn).await;
+        }
+    }
+
     async fn resolve(&self) {
         let engines = self.fleet.engines();
         let named = engines.iter().filter(|engine| engine.has_name());
@@ -106,6 +117,13 @@ impl Upkeep {
         .await;
     }
 
+    /// Goes on for ever, under the duties there are at the time.
+    pub async fn run(&mut self) {
+        loop {
+            self.keep_up().await;
+        }
+    }
+
     /// Goes on until duties change.
     async fn keep_up(&mut self) {
         let duties = Arc::clone(&self.duties.borrow_and_update());
@@ -113,14 +131,17 @@ impl Upkeep {
             models_refresh,
             scraper,
             prober,
+            inference_prober,
         } = &*duties;
         let mut changes = self.duties.clone();
         tokio::select! {
-            _ = changes.changed() => {}
+            // Where nobody can change them any more, they stay.
+            Ok(()) = changes.changed() => {}
             () = self.keep_resolving() => {}
             () = self.keep_learning(*models_refresh) => {}
             () = run(scraper.as_ref().map(Scraper::run)) => {}
             () = run(prober.as_ref().map(Prober::run)) => {}
+            () = run(inference_prober.as_ref().map(InferenceProber::run)) => {}
         }
     }
 
@@ -165,7 +186,7 @@ impl ServiceWithDependents for Upkeep {
         }
         ready.notify_ready();
         tokio::select! {
-            () = async { loop { self.keep_up().await } } => {}
+            () = self.run() => {}
             _ = shutdown.wait_for(|down| *down) => {}
         }
     }

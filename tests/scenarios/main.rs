@@ -31,6 +31,7 @@ mod h2_requests;
 mod head_held;
 mod headers;
 mod health;
+mod inference;
 mod limits;
 mod memory;
 mod models;

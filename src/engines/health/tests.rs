@@ -7,6 +7,7 @@ const LIMITS: HealthLimits = HealthLimits {
     is_probed: true,
     rise: 2,
     fall: 3,
+    inference_fall: Some(2),
     slow_start: secs(10),
     most_out: 0.5,
 };
@@ -267,7 +268,7 @@ fn an_engine_that_never_worked_and_takes_connections_fails_as_any_other() {
     let mut health = Health::default();
     let unwell = |health: &mut Health| health.probed(&LIMITS, Found::Unwell, false, secs(1));
     assert_eq!([0; 3].map(|_| unwell(&mut health)), [false, false, true]);
-    assert_eq!(health.condition().0, Condition::Down);
+    assert_eq!(health.condition().0, Condition::Down(Check::Health));
 }
 
 #[test]
@@ -358,4 +359,106 @@ fn an_engine_that_ends_in_its_sleep_is_down() {
     assert_eq!([1, 2, 3].map(|at| probe(absent, at)), [false, false, true]);
     assert_eq!([4, 5].map(|at| probe(WELL, at)), [false, true]);
     assert_eq!(health.condition(), (Condition::Up, secs(5)));
+}
+
+#[test]
+fn probes_by_inference_find_an_engine_that_only_says_that_it_is_well() {
+    let mut health = known();
+    let infer = |health: &mut Health, works, at| health.inferred(&LIMITS, works, false, secs(at));
+    assert!(!infer(&mut health, false, 1));
+    assert!(!infer(&mut health, true, 2));
+    assert_eq!(
+        [3, 4, 5].map(|at| infer(&mut health, false, at)),
+        [false, true, false]
+    );
+    let down = Condition::Down(Check::Inference);
+    assert_eq!(health.condition(), (down, secs(4)));
+    // What a frozen engine's server can do by itself lets it in as little as it kept it from
+    // being found out.
+    for at in 5..50 {
+        assert!(!health.probed(&LIMITS, WELL, false, secs(at)));
+        assert!(!health.answered(&LIMITS, 400, secs(at), EVEN));
+        assert!(!health.failed(&LIMITS, Failure::FirstByteTimeout, secs(at), EVEN));
+        assert_eq!(health.fitness(&LIMITS, secs(at)), Fitness::Out);
+    }
+    assert!(infer(&mut health, true, 50));
+    assert_eq!(health.condition(), (Condition::Up, secs(50)));
+    assert_eq!(
+        [51, 52].map(|at| infer(&mut health, false, at)),
+        [false, true]
+    );
+    assert!(
+        health.answered(&LIMITS, 200, secs(53), EVEN),
+        "a real answer is as good"
+    );
+}
+
+#[test]
+fn a_busy_engine_may_be_slow_to_answer_probes_by_inference() {
+    let mut health = known();
+    for at in 0..20 {
+        assert!(!health.inferred(&LIMITS, false, true, secs(at)));
+    }
+    assert!(!health.inferred(&LIMITS, false, false, secs(20)));
+    health.answered(&LIMITS, 200, secs(21), EVEN);
+    assert!(
+        !health.inferred(&LIMITS, false, false, secs(22)),
+        "a new row"
+    );
+}
+
+#[test]
+fn probes_by_inference_spare_requests_the_trials_of_a_silent_engine() {
+    let mut health = ejected(Failure::FirstByteTimeout, secs(0));
+    assert_eq!(health.fitness(&LIMITS, secs(1)), Fitness::Trial);
+    health.inferred(&LIMITS, false, false, secs(1));
+    assert!(health.inferred(&LIMITS, false, false, secs(2)));
+    assert_eq!(health.fitness(&LIMITS, secs(9999)), Fitness::Out);
+    let mut health = ejected(Failure::FirstByteTimeout, secs(0));
+    assert!(health.inferred(&LIMITS, true, false, secs(1)));
+}
+
+#[test]
+fn an_engine_found_frozen_that_is_started_anew_is_back_with_its_probes() {
+    let mut health = known();
+    for at in [1, 2] {
+        health.inferred(&LIMITS, false, false, secs(at));
+    }
+    for at in [3, 4, 5] {
+        health.probed(
+            &LIMITS,
+            Found::Unreachable(Failure::Connect),
+            false,
+            secs(at),
+        );
+    }
+    assert_eq!(
+        health.condition(),
+        (Condition::Down(Check::Health), secs(2))
+    );
+    let well = [6, 7].map(|at| health.probed(&LIMITS, WELL, false, secs(at)));
+    assert_eq!(well, [false, true]);
+}
+
+#[test]
+fn where_probes_have_been_turned_off_requests_try_who_is_down() {
+    let off = HealthLimits {
+        is_probed: false,
+        inference_fall: None,
+        ..LIMITS
+    };
+    for check in [Check::Health, Check::Inference] {
+        let mut health = known();
+        for at in [0, 0, 0] {
+            match check {
+                Check::Health => health.probed(&LIMITS, Found::Unwell, false, secs(at)),
+                Check::Inference => health.inferred(&LIMITS, false, false, secs(at)),
+            };
+        }
+        assert_eq!(health.condition().0, Condition::Down(check));
+        assert_eq!(health.fitness(&LIMITS, secs(1)), Fitness::Out);
+        assert_eq!(health.fitness(&off, secs(1)), Fitness::Trial);
+        health.trial_begins(&off, secs(1));
+        assert!(health.answered(&off, 200, secs(1), EVEN));
+    }
 }
