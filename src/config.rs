@@ -126,6 +126,7 @@ fn read(reader: &mut Reader<'_>) -> Settings {
         _ => Some(Vec::new()),
     };
     let probe = health::probe(reader);
+    let inference_probe = health::inference_probe(reader);
     Settings {
         host: listening(reader, &keys::HOST),
         port: u16::try_from(reader.whole(&keys::PORT)).unwrap_or(0),
@@ -147,8 +148,9 @@ fn read(reader: &mut Reader<'_>) -> Settings {
         allow_pins: reader.switch(&keys::ALLOW_PINS),
         pin_api_keys: api_keys::of_pinning_clients(reader),
         extra_routes: extra_routes::read(reader),
-        health: health::limits(reader, probe.is_some()),
+        health: health::limits(reader, probe.is_some(), inference_probe.is_some()),
         probe,
+        inference_probe,
         hold_timeout: reader.millis_or_off(&keys::HOLD_TIMEOUT_MS),
         hold_queue_size: size(reader, &keys::HOLD_QUEUE_SIZE),
         retry: retries::read(reader),

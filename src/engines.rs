@@ -3,7 +3,8 @@
 //! - [`Engine`] is one vLLM server: its URL, the addresses of its name, its running requests;
 //! - [`Fleet`] holds them all, as they come and go, and which of them serve which model;
 //! - [`Pool`] is those that serve one model, and the logic that chooses among them;
-//! - [`Health`] is what real requests and the probes of the [`Prober`] say of one;
+//! - [`Health`] is what real requests and the probes of the [`Prober`] and the [`InferenceProber`]
+//!   say of one;
 //! - [`Scraper`] asks them how busy they are;
 //! - [`Catalog`] asks them what they serve, for `/v1/models` and for engines whose models are not
 //!   configured;
@@ -17,6 +18,8 @@ mod engine_key;
 mod fleet;
 mod gauges;
 mod health;
+mod inference_prober;
+mod model_type;
 mod pool;
 mod prober;
 mod responses;
@@ -32,7 +35,9 @@ pub use engine::{Engine, EngineId, InFlight};
 pub use engine_key::EngineKey;
 pub use fleet::{Fleet, Policy};
 pub use gauges::Gauges;
-pub use health::{Condition, Fitness, Found, Health, HealthLimits, Unready};
+pub use health::{Check, Condition, Finding, Fitness, Health, HealthLimits, Unready};
+pub use inference_prober::{InferenceProbe, InferenceProber};
+pub use model_type::{ModelType, Sample};
 pub use pool::{Hope, Placed, Pool};
 pub use prober::{Probe, Prober};
 pub use responses::{LONGEST_ID, REMEMBERED, Responses};

@@ -283,14 +283,19 @@ fn a_port_in_use_is_named_and_nothing_serves() {
 fn engine() -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
-    std::thread::spawn(move || {
-        let (mut stream, _) = listener.accept().unwrap();
+    let answer = |mut stream: TcpStream| {
         let mut head = BufReader::new(stream.try_clone().unwrap()).lines();
         while !head.next().unwrap().unwrap().is_empty() {}
         let answer = "HTTP/1.1 200 OK\r\nContent-Length: 13\r\n\r\ns3cret-answer";
         stream.write_all(answer.as_bytes()).unwrap();
         // Until the router closes.
         let _ = stream.read_to_end(&mut vec![]);
+    };
+    // It is probed, too.
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            std::thread::spawn(move || answer(stream.unwrap()));
+        }
     });
     url
 }

@@ -15,6 +15,7 @@ use std::time::Duration;
 use vllm_pingora::cli;
 use vllm_pingora::config::keys::KEYS;
 use vllm_pingora::config::{self, Inputs, Loaded, Settings};
+use vllm_pingora::engines::{InferenceProbe, ModelType};
 
 const EXAMPLE: &str = include_str!("../conf/router.yaml");
 const ENGINE: &str = "engines: [{url: http://127.0.0.1:9001, models: [m]}]\n";
@@ -254,6 +255,36 @@ fn static_engines_replace_those_of_the_file_as_a_whole() {
     let env = [("VLLM_PINGORA_STATIC_BACKENDS", "http://c")];
     let engines = settings(&[], &env, ENGINE).engines;
     assert_eq!((engines.len(), engines[0].models.len()), (1, 0));
+}
+
+#[test]
+fn the_types_of_models_are_given_as_those_of_the_production_stack_are() {
+    let flags = [
+        ("static_backends", "http://a,http://b"),
+        ("static_models", "m,n"),
+        ("static_model_types", "chat, embeddings"),
+        ("static_backend_health_checks", "true"),
+        ("static_backend_health_check_interval", "30"),
+        ("static_backend_health_check_timeout_seconds", "5"),
+    ];
+    let from_flags = settings(&flags, &[], "");
+    let types = |settings: &Settings| {
+        let engines = settings.engines.iter();
+        engines.map(|engine| engine.model_type).collect::<Vec<_>>()
+    };
+    let expected = [Some(ModelType::Chat), Some(ModelType::Embeddings)];
+    assert_eq!(types(&from_flags), expected);
+    let probe = InferenceProbe {
+        interval: Duration::from_secs(30),
+        timeout: Duration::from_secs(5),
+    };
+    assert_eq!(from_flags.inference_probe, Some(probe));
+    assert_eq!(from_flags.health.inference_fall, Some(2));
+    let file = "engines: [{url: http://a, type: rerank}, {url: http://b}]";
+    let from_file = settings(&[], &[], file);
+    assert_eq!(types(&from_file), [Some(ModelType::Rerank), None]);
+    assert_eq!(from_file.inference_probe, None);
+    assert_eq!(from_file.health.inference_fall, None);
 }
 
 #[test]
@@ -508,8 +539,10 @@ fn what_is_printed_loads_to_the_same_settings() {
 host: '::1'
 engines:
   - {url: 'http://[::1]:9001/base/', models: [a, 'b:c', 'yes', '1']}
-  - {url: http://h}
+  - {url: http://h, type: embeddings}
 aliases: {x: a, '2': y}
+static_backend_health_checks: true
+static_backend_health_check_fall: 7
 session_key: x-user-id
 enable_retries: true
 max_retries: 7
@@ -543,6 +576,8 @@ extra_routes:
         Duration::from_millis(u64::MAX)
     );
     assert_eq!(again.extra_routes.len(), 2);
+    assert_eq!(again.engines[1].model_type, Some(ModelType::Embeddings));
+    assert_eq!(again.health.inference_fall, Some(7));
 }
 
 // Traces, and the variables that other programs read, too.

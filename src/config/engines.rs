@@ -8,14 +8,15 @@ use std::path::Path;
 
 use super::Inputs;
 use super::engine_url::EngineUrl;
-use super::keys::{ENGINES, STATIC_BACKENDS, STATIC_MODELS, STATIC_WEIGHTS};
+use super::keys::{ENGINES, STATIC_BACKENDS, STATIC_MODEL_TYPES, STATIC_MODELS, STATIC_WEIGHTS};
 use super::names;
 use super::reader::{Given, Number, Raw, Reader, fields, unknown_field};
 use super::report::{ConfigErrors, Place};
 use super::settings::EngineSpec;
 use super::yaml::{self, Node};
+use crate::engines::ModelType;
 
-const FIELDS: &[&str] = &["url", "models", "weight", "id"];
+const FIELDS: &[&str] = &["url", "models", "weight", "id", "type"];
 /// The largest weight.
 const MAX_WEIGHT: u32 = 1_000_000;
 /// The longest id.
@@ -26,12 +27,14 @@ pub(super) fn read(reader: &mut Reader<'_>) -> Option<Vec<EngineSpec>> {
     let mistakes = reader.report.count();
     let backends = reader.given(&STATIC_BACKENDS);
     let (models, weights) = (reader.given(&STATIC_MODELS), reader.given(&STATIC_WEIGHTS));
+    let types = reader.given(&STATIC_MODEL_TYPES);
     let engines = if backends.place.is_given() {
-        typed(reader, &backends, &models, &weights)
+        typed(reader, &backends, [&models, &weights, &types])
     } else {
         for (given, what) in [
             (&models, "whose models it names"),
             (&weights, "whose engines it weighs"),
+            (&types, "of whose models it tells the types"),
         ] {
             if given.place.is_given() {
                 let what = format!("given without --static-backends, {what}");
@@ -48,8 +51,7 @@ pub(super) fn read(reader: &mut Reader<'_>) -> Option<Vec<EngineSpec>> {
 fn typed(
     reader: &mut Reader<'_>,
     backends: &Given,
-    models: &Given,
-    weights: &Given,
+    [models, weights, types]: [&Given; 3],
 ) -> Vec<(Place, EngineSpec)> {
     let urls = names::comma_list(reader, backends);
     let models_of = if models.place.is_given() {
@@ -70,15 +72,23 @@ fn typed(
         Vec::new()
     };
     let weights = typed_weights(reader, weights, urls.len());
-    let (mut models_of, mut weights) = (models_of.into_iter(), weights.into_iter());
+    let types = typed_types(reader, types, urls.len());
+    let mut models_of = models_of.into_iter();
+    let (mut weights, mut types) = (weights.into_iter(), types.into_iter());
     let mut engines = Vec::new();
     for url in urls.iter().filter(|url| !url.is_empty()) {
         let models = models_of.next().unwrap_or_default();
         let weight = weights.next().unwrap_or(1);
+        let model_type = types.next().flatten();
         match url.parse() {
             Ok(url) => {
                 let engine = EngineSpec::new(url, models);
-                engines.push((backends.place.clone(), EngineSpec { weight, ..engine }));
+                let engine = EngineSpec {
+                    weight,
+                    model_type,
+                    ..engine
+                };
+                engines.push((backends.place.clone(), engine));
             }
             Err(error) => reader.mistake(&backends.place, error),
         }
@@ -87,6 +97,27 @@ fn typed(
 }
 
 fn typed_weights(reader: &mut Reader<'_>, given: &Given, engines: usize) -> Vec<u32> {
+    let parts = one_per_engine(reader, given, engines, "weight");
+    let weight = |part: &String| {
+        let number = part.parse::<i128>().ok().map(Number::Whole);
+        weight(reader, &given.place, number, part)
+    };
+    parts.iter().map(weight).collect()
+}
+
+fn typed_types(reader: &mut Reader<'_>, given: &Given, engines: usize) -> Vec<Option<ModelType>> {
+    let parts = one_per_engine(reader, given, engines, "type");
+    let model_type = |part: &String| model_type(reader, &given.place, part, part);
+    parts.iter().map(model_type).collect()
+}
+
+/// The parts of a list that has one for each engine; none where it is not given.
+fn one_per_engine(
+    reader: &mut Reader<'_>,
+    given: &Given,
+    engines: usize,
+    noun: &str,
+) -> Vec<String> {
     if !given.place.is_given() {
         return Vec::new();
     }
@@ -94,16 +125,29 @@ fn typed_weights(reader: &mut Reader<'_>, given: &Given, engines: usize) -> Vec<
     if parts.len() != engines {
         let what = format!(
             "{} for {}; give one per engine, in the same order",
-            counted(parts.len(), "weight"),
+            counted(parts.len(), noun),
             counted(engines, "engine"),
         );
         reader.mistake(&given.place, what);
     }
-    let weight = |part: &String| {
-        let number = part.parse::<i128>().ok().map(Number::Whole);
-        weight(reader, &given.place, number, part)
-    };
-    parts.iter().map(weight).collect()
+    parts
+}
+
+/// What models are for; `None` after a mistake.
+fn model_type(
+    reader: &mut Reader<'_>,
+    place: &Place,
+    word: &str,
+    shown: &str,
+) -> Option<ModelType> {
+    let known = ModelType::named(word);
+    // An empty part of a list is reported as such.
+    if known.is_none() && !shown.is_empty() {
+        let words = ModelType::WORDS.map(|(word, _)| word).join(", ");
+        let what = format!("{shown} is not a type of models; it must be one of {words}");
+        reader.mistake(place, what);
+    }
+    known
 }
 
 /// A weight within its bounds; 1 after a mistake.
@@ -213,6 +257,15 @@ fn entry(reader: &mut Reader<'_>, place: &Place, item: &Node) -> Option<(Place, 
     let id = fields
         .get("id")
         .and_then(|(place, node)| id(reader, place, node));
+    let model_type = fields.get("type").and_then(|(place, node)| {
+        let word = Raw::Node(node.clone());
+        model_type(
+            reader,
+            place,
+            word.text().unwrap_or_default(),
+            &node.shown(),
+        )
+    });
     let Some((place, url)) = fields.get("url") else {
         reader.mistake(place, "has no url; give one such as http://127.0.0.1:9001");
         return None;
@@ -227,6 +280,7 @@ fn entry(reader: &mut Reader<'_>, place: &Place, item: &Node) -> Option<(Place, 
             EngineSpec {
                 weight: weight.unwrap_or(1),
                 id,
+                model_type,
                 ..EngineSpec::new(url, models.unwrap_or_default())
             },
         )),

@@ -1,15 +1,22 @@
 //! When an engine is out, and how that is found out.
 
+use std::time::Duration;
+
+use super::keys::Key;
 use super::keys::{
     EJECT_AFTER, EJECT_LONGEST_PAUSE_MS, EJECT_PAUSE_MS, HEALTH_CHECK_FALL,
     HEALTH_CHECK_INTERVAL_MS, HEALTH_CHECK_PATH, HEALTH_CHECK_RISE, HEALTH_CHECK_TIMEOUT_MS,
-    MOST_ENGINES_OUT, SLOW_START_MS,
+    MOST_ENGINES_OUT, SLOW_START_MS, STATIC_BACKEND_HEALTH_CHECK_FALL,
+    STATIC_BACKEND_HEALTH_CHECK_INTERVAL, STATIC_BACKEND_HEALTH_CHECK_TIMEOUT_SECONDS,
+    STATIC_BACKEND_HEALTH_CHECKS,
 };
 use super::reader::Reader;
-use crate::engines::{HealthLimits, Probe};
+use crate::engines::{HealthLimits, InferenceProbe, Probe};
 
-/// Reads when an engine is out; `is_probed` says whether engines are probed.
-pub(super) fn limits(reader: &mut Reader<'_>, is_probed: bool) -> HealthLimits {
+/// Reads when an engine is out; `is_probed` says whether engines are probed, `is_tried` whether
+/// they are made to work.
+pub(super) fn limits(reader: &mut Reader<'_>, is_probed: bool, is_tried: bool) -> HealthLimits {
+    let inference_fall = small(reader.whole(&STATIC_BACKEND_HEALTH_CHECK_FALL));
     let limits = HealthLimits {
         failures: small(reader.whole(&EJECT_AFTER)),
         first_pause: reader.millis(&EJECT_PAUSE_MS),
@@ -17,6 +24,7 @@ pub(super) fn limits(reader: &mut Reader<'_>, is_probed: bool) -> HealthLimits {
         is_probed,
         rise: small(reader.whole(&HEALTH_CHECK_RISE)),
         fall: small(reader.whole(&HEALTH_CHECK_FALL)),
+        inference_fall: is_tried.then_some(inference_fall),
         slow_start: reader.millis(&SLOW_START_MS),
         most_out: reader.share(&MOST_ENGINES_OUT),
     };
@@ -48,6 +56,18 @@ pub(super) fn probe(reader: &mut Reader<'_>) -> Option<Probe> {
         interval: interval?,
         timeout,
     })
+}
+
+/// Reads how engines are made to work; `None` is not at all.
+pub(super) fn inference_probe(reader: &mut Reader<'_>) -> Option<InferenceProbe> {
+    let mut seconds = |key: &Key| Duration::from_secs(reader.whole(key));
+    let probe = InferenceProbe {
+        interval: seconds(&STATIC_BACKEND_HEALTH_CHECK_INTERVAL),
+        timeout: seconds(&STATIC_BACKEND_HEALTH_CHECK_TIMEOUT_SECONDS),
+    };
+    reader
+        .switch(&STATIC_BACKEND_HEALTH_CHECKS)
+        .then_some(probe)
 }
 
 fn small(number: u64) -> u32 {

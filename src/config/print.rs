@@ -132,6 +132,7 @@ impl Settings {
         }
         put(out, &keys::HEALTH_CHECK_RISE, limits.rise);
         put(out, &keys::HEALTH_CHECK_FALL, limits.fall);
+        self.put_inference_probe(out);
         put(out, &keys::EJECT_AFTER, limits.failures);
         put(out, &keys::EJECT_PAUSE_MS, millis(limits.first_pause));
         put(
@@ -147,6 +148,29 @@ impl Settings {
             millis(self.hold_timeout.unwrap_or_default()),
         );
         put(out, &keys::HOLD_QUEUE_SIZE, self.hold_queue_size);
+    }
+
+    fn put_inference_probe(&self, out: &mut Mapping) {
+        let probe = self.inference_probe;
+        put(out, &keys::STATIC_BACKEND_HEALTH_CHECKS, probe.is_some());
+        // While they are off the defaults stand for what is not known.
+        let or_default = |value: Option<u64>, key: &Key| {
+            value.unwrap_or_else(|| key.default.parse().unwrap_or_default())
+        };
+        let fall = self.health.inference_fall.map(u64::from);
+        for (key, value) in [
+            (
+                &keys::STATIC_BACKEND_HEALTH_CHECK_INTERVAL,
+                probe.map(|probe| probe.interval.as_secs()),
+            ),
+            (
+                &keys::STATIC_BACKEND_HEALTH_CHECK_TIMEOUT_SECONDS,
+                probe.map(|probe| probe.timeout.as_secs()),
+            ),
+            (&keys::STATIC_BACKEND_HEALTH_CHECK_FALL, fall),
+        ] {
+            put(out, key, or_default(value, key));
+        }
     }
 
     /// While retries are off the other settings mean nothing; the defaults stand for them.
@@ -187,6 +211,9 @@ fn engine(engine: &EngineSpec) -> Mapping {
     put_field(&mut out, "weight", engine.weight);
     if let Some(id) = &engine.id {
         put_field(&mut out, "id", id);
+    }
+    if let Some(kind) = engine.model_type {
+        put_field(&mut out, "type", kind.word());
     }
     out
 }

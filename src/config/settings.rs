@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::engine_url::EngineUrl;
 use super::secret::Secret;
 use crate::discovery::{Discovery, DnsSettings};
-use crate::engines::{HealthLimits, Probe};
+use crate::engines::{HealthLimits, InferenceProbe, ModelType, Probe};
 use crate::request::route::ModelSource;
 use crate::retry::{Resend, RetryConfig};
 use crate::routing::Routing;
@@ -58,6 +58,8 @@ pub struct Settings {
     pub health: HealthLimits,
     /// How engines are probed; `None` is not at all.
     pub probe: Option<Probe>,
+    /// How engines are made to work, to see whether they can; `None` is not at all.
+    pub inference_probe: Option<InferenceProbe>,
     /// How long a request waits for an engine of its model to come up; `None` is not at all.
     pub hold_timeout: Option<Duration>,
     /// Most requests that wait for one at once.
@@ -135,16 +137,19 @@ pub struct EngineSpec {
     pub weight: u32,
     /// The name clients and operators choose it by; `None` makes one of its URL.
     pub id: Option<String>,
+    /// What its models are for; `None` where nobody said.
+    pub model_type: Option<ModelType>,
 }
 
 impl EngineSpec {
-    /// An engine of weight 1, without a name of its own.
+    /// An engine of weight 1, without a name of its own or a type.
     pub fn new(url: EngineUrl, models: Vec<String>) -> Self {
         Self {
             url,
             models,
             weight: 1,
             id: None,
+            model_type: None,
         }
     }
 }

@@ -11,6 +11,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use super::gauges::Gauges;
 use super::health::HealthLimits;
+use super::model_type::ModelType;
 use super::state::{Counts, State};
 use crate::config::{EngineSpec, EngineUrl};
 use crate::discovery::{Families, Located, Question};
@@ -49,6 +50,7 @@ pub struct Engine {
     weight: u32,
     /// The configuration says what it serves.
     declares_models: bool,
+    model_type: ModelType,
     limits: HealthLimits,
     state: Arc<State>,
 }
@@ -85,6 +87,7 @@ impl Engine {
             is_named: spec.id.is_some(),
             weight: spec.weight,
             declares_models: !spec.models.is_empty(),
+            model_type: spec.model_type.unwrap_or_default(),
             url,
             limits: *limits,
             state,
@@ -115,6 +118,11 @@ impl Engine {
     /// Whether the configuration says what it serves; else it is asked.
     pub fn declares_models(&self) -> bool {
         self.declares_models
+    }
+
+    /// What its models are for.
+    pub fn model_type(&self) -> ModelType {
+        self.model_type
     }
 
     /// Whether the configuration means this engine: the one at its place, unless both have names

@@ -10,7 +10,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::roster::{Lookup, Roster};
-use super::{Condition, Engine, EngineId, Found, HealthLimits, Pool};
+use super::{Condition, Engine, EngineId, Finding, HealthLimits, Pool};
 use crate::config::EngineSpec;
 use crate::discovery::Found;
 use crate::retry::Failure;
@@ -219,10 +219,16 @@ impl Fleet {
     }
 
     /// `engine` was probed. Its new condition, if that changed.
-    pub fn probed(&self, engine: &Engine, found: Found) -> Option<Condition> {
+    pub fn probed(&self, engine: &Engine, found: Finding) -> Option<Condition> {
         let changed = engine.probed(found, self.now());
         self.tell(engine, changed);
         changed
+    }
+
+    /// `engine` was made to work: whether it did.
+    pub fn inferred(&self, engine: &Engine, works: bool) {
+        let changed = engine.inferred(works, self.now());
+        self.tell(engine, changed);
     }
 
     /// `engine` fell asleep, or woke up. Whether that is news.

@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use crate::retry::Failure;
 
-pub use condition::{Condition, Fitness, Unready};
+pub use condition::{Check, Condition, Fitness, Unready};
 pub use limits::HealthLimits;
 use pauses::Pauses;
 
@@ -26,7 +26,7 @@ const ERRORS_IN_A_ROW: u32 = 5;
 
 /// What a probe found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Found {
+pub enum Finding {
     /// The engine is well, and says whether it sleeps; `None` where that is not known.
     Well {
         /// It sleeps.
@@ -51,6 +51,7 @@ pub struct Health {
     errors: u32,
     probes_failed: u32,
     probes_passed: u32,
+    inferences_failed: u32,
     /// Since when it has been back; `None` where it was never out.
     back: Option<Duration>,
 }
@@ -67,6 +68,7 @@ impl Default for Health {
             errors: 0,
             probes_failed: 0,
             probes_passed: 0,
+            inferences_failed: 0,
             back: None,
         }
     }
@@ -95,20 +97,24 @@ impl Health {
             Condition::Up => self.warmth(limits, now),
             Condition::Sleeping => Fitness::Asleep,
             Condition::Starting(_) if limits.is_probed || pauses => Fitness::NotYet,
-            Condition::Down if limits.is_probed => Fitness::Out,
-            Condition::Down | Condition::Ejected(_) if pauses => Fitness::Out,
-            Condition::Starting(_) | Condition::Down | Condition::Ejected(_) => Fitness::Trial,
+            Condition::Down(check) if limits.tells(check) => Fitness::Out,
+            Condition::Down(_) | Condition::Ejected(_) if pauses => Fitness::Out,
+            Condition::Starting(_) | Condition::Down(_) | Condition::Ejected(_) => Fitness::Trial,
             Condition::Erring if pauses => Fitness::Last,
             Condition::Erring => Fitness::Fit,
         }
     }
 
-    /// When it may be tried, where it is out until then.
-    pub fn next_trial(&self) -> Option<Duration> {
-        self.pauses.end().filter(|_| {
-            let condition = self.condition;
-            matches!(condition, Condition::Ejected(_) | Condition::Starting(_))
-        })
+    /// When it may be tried, where only a pause stands in the way of that.
+    pub fn next_trial(&self, limits: &HealthLimits) -> Option<Duration> {
+        let by_time = match self.condition {
+            Condition::Ejected(_) => true,
+            // Where there are probes, these tell.
+            Condition::Starting(_) => !limits.is_probed,
+            Condition::Down(check) => !limits.tells(check),
+            _ => false,
+        };
+        by_time.then(|| self.pauses.until())
     }
 
     fn warmth(&self, limits: &HealthLimits, now: Duration) -> Fitness {
@@ -148,7 +154,7 @@ impl Health {
             Condition::Starting(_) => is_absent && !self.pauses.is_on_trial(),
             Condition::Sleeping => true,
             // Its probes say when it is back.
-            Condition::Down => limits.is_probed,
+            Condition::Down(check) => limits.tells(check),
             Condition::Up | Condition::Erring => false,
         };
         if was_sent_before {
@@ -176,9 +182,16 @@ impl Health {
     ) -> bool {
         self.has_worked = true;
         self.failures = 0;
-        if self.condition == Condition::Sleeping {
+        let is_success = (200..300).contains(&status);
+        if is_success {
+            self.inferences_failed = 0;
+        }
+        match self.condition {
             // Falling asleep ends what runs with an answer.
-            return false;
+            Condition::Sleeping => return false,
+            // A frozen engine can refuse.
+            Condition::Down(Check::Inference) if !is_success => return false,
+            _ => {}
         }
         if status == 500 {
             self.errors = self.errors.saturating_add(1);
@@ -200,11 +213,11 @@ impl Health {
     pub fn probed(
         &mut self,
         limits: &HealthLimits,
-        found: Found,
+        found: Finding,
         busy: bool,
         now: Duration,
     ) -> bool {
-        if let Found::Well { asleep } = found {
+        if let Finding::Well { asleep } = found {
             return self.probe_passed(limits, asleep, now);
         }
         self.probes_passed = 0;
@@ -212,13 +225,13 @@ impl Health {
             self.probes_failed = 0;
             return false;
         }
-        if let Found::Unreachable(failure) = found
+        if let Finding::Unreachable(failure) = found
             && self.may_be_starting()
         {
             return self.unreachable(failure, now);
         }
         self.probes_failed = self.probes_failed.saturating_add(1);
-        self.probes_failed >= limits.fall && self.turn(Condition::Down, now)
+        self.probes_failed >= limits.fall && self.turn(Condition::Down(Check::Health), now)
     }
 
     fn probe_passed(&mut self, limits: &HealthLimits, asleep: Option<bool>, now: Duration) -> bool {
@@ -231,15 +244,51 @@ impl Health {
         }
         let is_back = match self.condition {
             // It listens again. A frozen engine's probes pass all the time: of that, only a
-            // trial can tell.
-            Condition::Down | Condition::Starting(Unready::Unreachable(_)) => true,
+            // request can tell.
+            Condition::Down(Check::Health) | Condition::Starting(Unready::Unreachable(_)) => true,
             Condition::Ejected(failure) => failure.is_connect(),
             Condition::Starting(Unready::NoModels)
             | Condition::Sleeping
+            | Condition::Down(Check::Inference)
             | Condition::Erring
             | Condition::Up => false,
         };
         is_back && self.probes_passed >= limits.rise && self.recover(now)
+    }
+
+    /// It was made to work: whether it did. `busy` says that a part of a good answer to a real
+    /// request has come since that began: then a probe that fails says no more than that it is
+    /// slow. Whether its condition changed.
+    pub fn inferred(
+        &mut self,
+        limits: &HealthLimits,
+        works: bool,
+        busy: bool,
+        now: Duration,
+    ) -> bool {
+        if works || busy {
+            self.inferences_failed = 0;
+        }
+        if works {
+            self.has_worked = true;
+            let is_back = matches!(
+                self.condition,
+                Condition::Down(Check::Inference) | Condition::Ejected(_) | Condition::Starting(_)
+            );
+            return is_back && self.recover(now);
+        }
+        if busy {
+            return false;
+        }
+        self.inferences_failed = self.inferences_failed.saturating_add(1);
+        let is_enough = |fall| self.inferences_failed >= fall;
+        let is_known = matches!(
+            self.condition,
+            Condition::Down(_) | Condition::Sleeping | Condition::Starting(_)
+        );
+        !is_known
+            && limits.inference_fall.is_some_and(is_enough)
+            && self.turn(Condition::Down(Check::Inference), now)
     }
 
     /// It fell asleep, or woke up. Whether its condition changed.
@@ -300,6 +349,7 @@ impl Health {
         self.failures = 0;
         self.pauses.end();
         self.probes_failed = 0;
+        self.inferences_failed = 0;
         self.turn(Condition::Up, now)
     }
 

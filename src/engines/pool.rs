@@ -123,7 +123,8 @@ impl Pool {
     pub fn hope(&self, now: Duration) -> Hope {
         let mut next: Option<Duration> = None;
         for seat in self.seats.iter().filter(|seat| !seat.engine.is_gone()) {
-            if seat.engine.fitness(now) != Fitness::Out {
+            let fitness = seat.engine.fitness(now);
+            if !matches!(fitness, Fitness::Out | Fitness::NotYet | Fitness::Asleep) {
                 return Hope::Now;
             }
             if let Some(trial) = seat.engine.next_trial() {

@@ -8,7 +8,7 @@ use rand::RngExt as _;
 
 use super::attend::attend;
 use super::{
-    AskError, Asker, Catalog, Condition, Engine, EngineKey, Fleet, Found, IS_SLEEPING, Sleep,
+    AskError, Asker, Catalog, Condition, Engine, EngineKey, Finding, Fleet, IS_SLEEPING, Sleep,
 };
 
 /// The share by which the time between two probes is spread, so that they do not come in step.
@@ -79,13 +79,13 @@ impl Prober {
         let found = self.ask(engine).await;
         let changed = self.fleet.probed(engine, found);
         let has_come = changed == Some(Condition::Up) || !engine.has_worked();
-        let is_well = matches!(found, Found::Well { .. });
+        let is_well = matches!(found, Finding::Well { .. });
         if is_well && has_come && !engine.declares_models() {
             self.catalog.learn(std::slice::from_ref(engine)).await;
         }
     }
 
-    async fn ask(&self, engine: &Engine) -> Found {
+    async fn ask(&self, engine: &Engine) -> Finding {
         let authorization = self.key.authorization();
         let authorization = authorization.as_deref().map(String::as_bytes);
         let get = |path| self.asker.get(engine, path, authorization);
@@ -101,7 +101,7 @@ impl Prober {
                 } else {
                     None
                 };
-                return Found::Well { asleep };
+                return Finding::Well { asleep };
             }
             Ok((status, _)) => {
                 log::debug!("engine={} probe failed: {status}", engine.label());
@@ -111,6 +111,6 @@ impl Prober {
         // Another process may follow, which knows more.
         engine.set_may_sleep(true);
         let failure = answer.err().as_ref().and_then(AskError::connect_failure);
-        failure.map_or(Found::Unwell, Found::Unreachable)
+        failure.map_or(Finding::Unwell, Finding::Unreachable)
     }
 }

@@ -63,7 +63,7 @@ mod tests {
             (200, r#"{"is_sleeping": false, "level": 0}"#, Sleep::Awake),
             (200, r#"{"is_sleeping":"true"}"#, Sleep::NotOffered),
             (200, "<html>", Sleep::NotOffered),
-            (404, r#"{"detail":"Not Found"}"#, Sleep::NotOffered),
+            (404, r#"{"detail":"Not Finding"}"#, Sleep::NotOffered),
             (401, r#"{"is_sleeping":true}"#, Sleep::NotOffered),
             (503, r#"{"is_sleeping":true}"#, Sleep::Unsaid),
         ] {

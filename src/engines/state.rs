@@ -1,7 +1,7 @@
 //! What becomes known of an engine while the process runs.
 
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use arc_swap::ArcSwap;
@@ -23,8 +23,7 @@ pub(super) struct State {
     /// Nothing at all speaks against it, as of nearly all engines nearly all the time: then nobody
     /// need look at its health.
     pub(super) is_plain: AtomicBool,
-    /// It has answered a request since it was last probed.
-    pub(super) is_busy: AtomicBool,
+    pub(super) signs: Signs,
     /// It may know of sleep: most engines do not, and say so once.
     pub(super) may_sleep: AtomicBool,
     /// When its list of models was last doubted, in milliseconds of the process from 1 on; 0 is never.
@@ -44,7 +43,7 @@ impl State {
             incarnation: AtomicU32::new(0),
             health: Mutex::default(),
             is_plain: AtomicBool::new(false),
-            is_busy: AtomicBool::new(false),
+            signs: Signs::default(),
             may_sleep: AtomicBool::new(true),
             doubted: AtomicU64::new(0),
             gone: AtomicBool::new(false),
@@ -58,6 +57,29 @@ pub(super) struct Counts {
     pub(super) in_flight: AtomicUsize,
     pub(super) answering: AtomicUsize,
     pub(super) begun: AtomicU64,
+}
+
+/// Signs of life that requests brought, until a probe takes them away.
+#[derive(Debug, Default)]
+pub(super) struct Signs(AtomicU8);
+
+impl Signs {
+    /// It has answered something.
+    pub(super) const ANSWERS: u8 = 1;
+    /// It has sent a part of a good answer.
+    pub(super) const WORKS: u8 = 2;
+
+    pub(super) fn show(&self, signs: u8) {
+        // Nearly always they are there, and need not be written.
+        if self.0.load(Ordering::Relaxed) & signs != signs {
+            self.0.fetch_or(signs, Ordering::Relaxed);
+        }
+    }
+
+    /// Takes a sign away; whether it was there.
+    pub(super) fn take(&self, sign: u8) -> bool {
+        self.0.fetch_and(!sign, Ordering::Relaxed) & sign != 0
+    }
 }
 
 /// The load an engine has told of beyond our own, in bits of `f32`: both, since a logic reads

@@ -84,10 +84,12 @@ impl Router {
             return;
         };
         running.placed.answers();
+        let status = running.status.unwrap_or(200);
         if !running.told {
             running.told = true;
-            let status = running.status.unwrap_or(200);
             self.fleet.answered(&running.engine, status);
+        } else if (200..300).contains(&status) {
+            running.engine.works();
         }
     }
 

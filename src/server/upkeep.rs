@@ -1,5 +1,5 @@
 //! What goes on behind requests: engines are found, names looked up again, models asked for again,
-//! loads read, engines probed.
+//! loads read, engines probed and made to work.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use tokio::time::timeout;
 
 use super::{ASK_LIMIT, Search};
 use crate::config::Settings;
-use crate::engines::{Catalog, EngineKey, Fleet, Prober, Scraper, attend};
+use crate::engines::{Catalog, EngineKey, Fleet, InferenceProber, Prober, Scraper, attend};
 
 /// How long the first round may hold up the first request.
 const FIRST_ROUND: Duration = Duration::from_secs(5);
@@ -24,6 +24,7 @@ pub struct Duties {
     /// Where the routing logic weighs loads.
     scraper: Option<Scraper>,
     prober: Option<Prober>,
+    inference_prober: Option<InferenceProber>,
 }
 
 impl Duties {
@@ -40,6 +41,9 @@ impl Duties {
             .map(|interval| Scraper::new(fleet, interval, ASK_LIMIT));
         let probe = settings.probe.clone();
         Self {
+            inference_prober: settings
+                .inference_probe
+                .map(|probe| InferenceProber::new(fleet, probe, Arc::clone(key))),
             prober: probe.map(|probe| Prober::new(fleet, catalog, probe, Arc::clone(key))),
             scraper,
             models_refresh: settings.models_refresh,
@@ -95,6 +99,13 @@ impl Upkeep {
         }
     }
 
+    /// Makes every engine work once; `turn` says which of its models is asked for, from 0 on.
+    pub async fn probe_inference(&self, turn: usize) {
+        if let Some(prober) = &self.duties().inference_prober {
+            prober.round(turn).await;
+        }
+    }
+
     /// Goes on for ever. `ready` is called once engines are found, names looked up and models asked
     /// for; or once that has taken too long.
     pub async fn run(&mut self, ready: impl FnOnce()) {
@@ -126,13 +137,16 @@ impl Upkeep {
             models_refresh,
             scraper,
             prober,
+            inference_prober,
         } = &*duties;
         let mut changes = self.duties.clone();
         tokio::select! {
+            // Where nobody can change them any more, they stay.
             Ok(()) = changes.changed() => {}
             () = self.keep_learning(*models_refresh) => {}
             () = run(scraper.as_ref().map(Scraper::run)) => {}
             () = run(prober.as_ref().map(Prober::run)) => {}
+            () = run(inference_prober.as_ref().map(InferenceProber::run)) => {}
         }
     }
 

@@ -4,8 +4,10 @@ use crate::support::*;
 
 const HOLD: &str = "hold_timeout_ms: 10000\neject_pause_ms: 60000\n";
 
-/// Takes the only engine of `edge` out by three requests that it refuses.
-async fn take_out(edge: &TestEdge) {
+/// Takes the only engine of `edge` out: it has worked, and then refuses three requests.
+async fn take_out(edge: &TestEdge, engine: &ScriptedEngine) {
+    assert_eq!(edge.ask(&req_n()).await.status, 200);
+    engine.stop().await;
     for _ in 0..3 {
         assert_eq!(edge.ask(&req_n()).await.status, 502);
     }
@@ -13,9 +15,9 @@ async fn take_out(edge: &TestEdge) {
 
 #[tokio::test(start_paused = true)]
 async fn a_request_waits_for_the_engine_to_come_back() {
-    let engine = ScriptedEngine::refusing().await;
+    let engine = ScriptedEngine::start(ok("worked")).await;
     let edge = edge(HOLD).engines([&engine]).start().await;
-    take_out(&edge).await;
+    take_out(&edge, &engine).await;
     let request = req_n();
     let back = async {
         tokio::time::sleep(secs(3)).await;
@@ -39,12 +41,12 @@ async fn a_request_waits_for_the_engine_to_come_back() {
 
 #[tokio::test(start_paused = true)]
 async fn one_request_tries_the_engine_after_its_pause_and_the_others_wait_on() {
-    let engine = ScriptedEngine::refusing().await;
+    let engine = ScriptedEngine::start(ok("worked")).await;
     let edge = edge("hold_timeout_ms: 10000\neject_pause_ms: 2000\n")
         .engines([&engine])
         .start()
         .await;
-    take_out(&edge).await;
+    take_out(&edge, &engine).await;
     engine.listen_with(ok("back").delay(ms(500))).await;
     let requests: Vec<_> = (0..5).map(|_| req_n()).collect();
     let asked = futures::future::join_all(requests.iter().map(|request| edge.ask(request))).await;
@@ -52,7 +54,7 @@ async fn one_request_tries_the_engine_after_its_pause_and_the_others_wait_on() {
         assert_eq!((response.status, response.text()), (200, "back"));
     }
     // The trial's answer opened the way for the rest.
-    let gaps = engine.gaps();
+    let gaps = &engine.gaps()[1..];
     assert_eq!(gaps.len(), 4);
     assert!(gaps[0] >= ms(500), "{gaps:?}");
     assert!(gaps[1..].iter().all(|gap| *gap < ms(100)), "{gaps:?}");
@@ -60,9 +62,9 @@ async fn one_request_tries_the_engine_after_its_pause_and_the_others_wait_on() {
 
 #[tokio::test(start_paused = true)]
 async fn after_the_timeout_it_is_a_503() {
-    let engine = ScriptedEngine::refusing().await;
+    let engine = ScriptedEngine::start(ok("worked")).await;
     let edge = edge(HOLD).engines([&engine]).start().await;
-    take_out(&edge).await;
+    take_out(&edge, &engine).await;
     let response = edge.ask(&req_n()).await;
     assert_eq!(response.status, 503);
     assert_eq!(response.json()["error"]["code"], "no_engine_available");
@@ -76,12 +78,12 @@ async fn after_the_timeout_it_is_a_503() {
 
 #[tokio::test(start_paused = true)]
 async fn beyond_the_queue_it_is_a_503_at_once() {
-    let engine = ScriptedEngine::refusing().await;
+    let engine = ScriptedEngine::start(ok("worked")).await;
     let edge = edge(&format!("{HOLD}hold_queue_size: 2\n"))
         .engines([&engine])
         .start()
         .await;
-    take_out(&edge).await;
+    take_out(&edge, &engine).await;
     let mut waiting = Vec::new();
     for _ in 0..2 {
         let mut client = Client::connect(edge.addr()).await;
@@ -105,7 +107,7 @@ async fn beyond_the_queue_it_is_a_503_at_once() {
         edge.metric("vllm_pingora_holds_total", &[("result", "client_gone")]),
         1.0
     );
-    assert_eq!(engine.accepted(), 0);
+    assert_eq!(engine.seen(), 1);
 }
 
 #[tokio::test(start_paused = true)]

@@ -35,6 +35,7 @@ mod head_held;
 mod headers;
 mod health;
 mod hold;
+mod inference;
 mod kubernetes;
 mod limits;
 mod memory;

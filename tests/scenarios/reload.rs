@@ -137,7 +137,7 @@ async fn turns_counters_and_connections_survive_a_reload() {
 
 #[tokio::test(start_paused = true)]
 async fn an_ejected_engine_stays_out_over_a_reload() {
-    let dead = ScriptedEngine::refusing().await;
+    let dead = ScriptedEngine::start(ok("alive")).await;
     let [b, c] = [
         ScriptedEngine::start(ok("b")).await,
         ScriptedEngine::start(ok("c")).await,
@@ -149,6 +149,8 @@ async fn an_ejected_engine_stays_out_over_a_reload() {
             .engine_with(&c, "id: c")
     };
     let edge = with("").start().await;
+    assert_eq!(edge.ask(&req_n()).await.text(), "alive");
+    dead.stop().await;
     for _ in 0..12 {
         edge.ask(&req_n()).await;
     }
@@ -157,7 +159,7 @@ async fn an_ejected_engine_stays_out_over_a_reload() {
         edge.ask(&req_n()).await;
     }
     edge.wait_until_idle().await;
-    assert_eq!(edge.attempts_on(&dead), 3.0);
+    assert_eq!(edge.attempts_on(&dead), 4.0);
 }
 
 #[tokio::test(start_paused = true)]

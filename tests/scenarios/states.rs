@@ -55,6 +55,26 @@ async fn an_engine_that_starts_gets_no_requests_until_a_probe_finds_it_up() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_engine_that_comes_up_gets_requests_within_the_time_between_two_probes() {
+    let (a, b) = (
+        ScriptedEngine::refusing().await,
+        ScriptedEngine::start(serving("b", &["m"])).await,
+    );
+    let settings = "health_check_interval_ms: 5000\nmodels_refresh_ms: 3600000\n";
+    let edge = edge(settings).engine(&a, &[]).engine(&b, &[]).start().await;
+    edge.keep_up();
+    tokio::time::sleep(secs(120)).await;
+    assert_eq!(edge.condition(0).await, words("starting", "connect"));
+    a.listen_with(serving("a", &["m"])).await;
+    // A tenth more, by which the time is spread.
+    tokio::time::sleep(ms(5600)).await;
+    for _ in 0..10 {
+        assert_eq!(edge.ask(&req_n()).await.status, 200);
+    }
+    assert_eq!(a.seen(), 5);
+}
+
+#[tokio::test(start_paused = true)]
 async fn before_the_first_probe_one_request_finds_out_that_an_engine_is_starting() {
     let (a, b) = (
         ScriptedEngine::refusing().await,

@@ -38,9 +38,9 @@ table! {
         Choice(&["static", "dns", "file", "k8s", "kubernetes"], &["external-only"]), "static", Engines,
         "how engines are found: listed here, by names of the DNS, in a file that may change, or behind \
          a Kubernetes Service (k8s or kubernetes)";
-    ENGINES: "engines", File, List("[{url, models, weight, id}]"), "[]", Engines,
-        "the engines: a url each, the models it serves, its weight and a name to choose it by; \
-         without models the engine is asked";
+    ENGINES: "engines", File, List("[{url, models, weight, id, type}]"), "[]", Engines,
+        "the engines: a url each, the models it serves, its weight, a name to choose it by and the \
+         type of its models; without models the engine is asked";
     STATIC_BACKENDS: "static_backends", Typed("engines"), List("URL,URL"), "null", Engines,
         "the engines, in place of those of the file: http://HOST[:PORT][/PREFIX]";
     STATIC_MODELS: "static_models", Typed("engines"), List("MODEL,MODEL"), "null", Engines,
@@ -49,6 +49,10 @@ table! {
     STATIC_WEIGHTS: "static_weights", Typed("engines"), List("N,N"), "null", Engines,
         "the weight of each engine of --static-backends, in the same order: its share of the \
          requests relative to the others; left out, all weigh 1";
+    STATIC_MODEL_TYPES: "static_model_types", Typed("engines"), List("TYPE,TYPE"), "null", Engines,
+        "the type of the models of each engine of --static-backends, in the same order, for \
+         --static-backend-health-checks: chat, completion, embeddings, rerank, score, transcription, \
+         vision or messages; left out, all are completion";
     ALIASES: "aliases", File, List("{alias: model}"), "{}", Engines,
         "other names for models: the alias is what clients ask for";
     STATIC_ALIASES: "static_aliases", Typed("aliases"), List("ALIAS:MODEL,ALIAS:MODEL"), "null", Engines,
@@ -118,6 +122,19 @@ table! {
     HEALTH_CHECK_FALL: "health_check_fall", Anywhere, Whole(1, 1000), "3", Health,
         "probes in a row that must fail to take an engine out; those of an engine that answers \
          requests meanwhile do not count";
+    STATIC_BACKEND_HEALTH_CHECKS: "static_backend_health_checks", Anywhere, Switch, "false", Health,
+        "make each engine work now and then, by the smallest request of its models' type, to find \
+         out about those that only say that they are well";
+    STATIC_BACKEND_HEALTH_CHECK_INTERVAL: "static_backend_health_check_interval", Anywhere,
+        Whole(1, 86_400), "60", Health,
+        "seconds between two such requests to an engine";
+    STATIC_BACKEND_HEALTH_CHECK_TIMEOUT_SECONDS: "static_backend_health_check_timeout_seconds", Anywhere,
+        Whole(1, 86_400), "10", Health,
+        "longest wait for the answer to one, in seconds";
+    STATIC_BACKEND_HEALTH_CHECK_FALL: "static_backend_health_check_fall", Anywhere,
+        Whole(1, 1000), "2", Health,
+        "such requests in a row that must fail to take an engine out; those of an engine that sends \
+         good answers meanwhile do not count";
     EJECT_AFTER: "eject_after", Anywhere, Whole(0, 1_000_000), "3", Health,
         "requests in a row that must fail on an engine, without an answer, to take it out; 0 is never";
     EJECT_PAUSE_MS: "eject_pause_ms", Anywhere, Millis(1, DAY_MS), "1000", Health,

@@ -5,7 +5,8 @@ use std::sync::{MutexGuard, PoisonError};
 use std::time::Duration;
 
 use super::Engine;
-use crate::engines::health::{Condition, Fitness, Found, Health, HealthLimits};
+use crate::engines::health::{Condition, Finding, Fitness, Health, HealthLimits};
+use crate::engines::state::Signs;
 use crate::retry::Failure;
 
 impl Engine {
@@ -32,6 +33,11 @@ impl Engine {
         self.lock_health().has_worked()
     }
 
+    /// When it may be tried, in the time of the process, where it is out until then.
+    pub(in crate::engines) fn next_trial(&self) -> Option<Duration> {
+        self.lock_health().next_trial(&self.limits)
+    }
+
     /// A request is sent to it to see whether it is back.
     pub(in crate::engines) fn trial_begins(&self, now: Duration) {
         self.lock_health().trial_begins(&self.limits, now);
@@ -54,8 +60,10 @@ impl Engine {
         now: Duration,
         draw: f64,
     ) -> Option<Condition> {
-        if !self.state.is_busy.load(Ordering::Relaxed) {
-            self.state.is_busy.store(true, Ordering::Relaxed);
+        if (200..300).contains(&status) {
+            self.works();
+        } else {
+            self.state.signs.show(Signs::ANSWERS);
         }
         if status != 500 && self.state.is_plain.load(Ordering::Relaxed) {
             return None;
@@ -63,11 +71,27 @@ impl Engine {
         self.change(|health, limits| health.answered(limits, status, now, draw))
     }
 
+    /// A part of a good answer has come.
+    pub fn works(&self) {
+        self.state.signs.show(Signs::ANSWERS | Signs::WORKS);
+    }
+
+    /// It is about to be made to work.
+    pub(in crate::engines) fn inference_begins(&self) {
+        self.state.signs.take(Signs::WORKS);
+    }
+
+    /// It was made to work: whether it did. Its new condition, if that changed.
+    pub(in crate::engines) fn inferred(&self, works: bool, now: Duration) -> Option<Condition> {
+        let busy = self.state.signs.take(Signs::WORKS);
+        self.change(|health, limits| health.inferred(limits, works, busy, now))
+    }
+
     /// It was probed. Its new condition, if that changed.
-    pub(in crate::engines) fn probed(&self, found: Found, now: Duration) -> Option<Condition> {
-        let busy = self.state.is_busy.swap(false, Ordering::Relaxed);
+    pub(in crate::engines) fn probed(&self, found: Finding, now: Duration) -> Option<Condition> {
+        let busy = self.state.signs.take(Signs::ANSWERS);
         // One that is yet to say what it serves works once it has.
-        let works = matches!(found, Found::Well { .. }) && self.declares_models;
+        let works = matches!(found, Finding::Well { .. }) && self.declares_models;
         self.change(|health, limits| {
             if works {
                 health.worked();

@@ -32,10 +32,29 @@ pub enum Condition {
     Sleeping,
     /// Real requests failed on it.
     Ejected(Failure),
-    /// Its probes fail.
-    Down,
+    /// These probes of it fail.
+    Down(Check),
     /// It says nothing but 500.
     Erring,
+}
+
+/// What engines are probed for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Check {
+    /// Whether they say that they are well.
+    Health,
+    /// Whether they work.
+    Inference,
+}
+
+impl Check {
+    /// The word for logs and `/engines`.
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::Health => "probe",
+            Self::Inference => "inference",
+        }
+    }
 }
 
 /// What an engine lacks that is starting.
@@ -55,7 +74,7 @@ impl Condition {
             Self::Starting(_) => "starting",
             Self::Sleeping => "sleeping",
             Self::Ejected(_) => "ejected",
-            Self::Down => "down",
+            Self::Down(_) => "down",
             Self::Erring => "erring",
         }
     }
@@ -69,7 +88,7 @@ impl Condition {
             }
             Self::Starting(Unready::NoModels) => "no_models",
             Self::Sleeping => "asleep",
-            Self::Down => "probe",
+            Self::Down(check) => check.label(),
             Self::Erring => "status_500",
         }
     }
@@ -78,7 +97,7 @@ impl Condition {
     pub fn is_trouble(self) -> bool {
         match self {
             Self::Up | Self::Starting(_) | Self::Sleeping => false,
-            Self::Ejected(_) | Self::Down | Self::Erring => true,
+            Self::Ejected(_) | Self::Down(_) | Self::Erring => true,
         }
     }
 }

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use super::Check;
+
 /// When an engine is out, and for how long.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct HealthLimits {
@@ -17,6 +19,8 @@ pub struct HealthLimits {
     pub rise: u32,
     /// Probes in a row that must fail to take it out.
     pub fall: u32,
+    /// Inference probes in a row that must fail to take it out; `None` where there are none.
+    pub inference_fall: Option<u32>,
     /// How long an engine that comes back gets less than its share.
     pub slow_start: Duration,
     /// The share of a pool that may be out, from 0 to 1; beyond it, health is ignored.
@@ -32,8 +36,19 @@ impl Default for HealthLimits {
             is_probed: true,
             rise: 1,
             fall: 3,
+            inference_fall: None,
             slow_start: Duration::ZERO,
             most_out: 0.5,
+        }
+    }
+}
+
+impl HealthLimits {
+    /// Whether probes of this kind tell when an engine is back.
+    pub(super) fn tells(&self, check: Check) -> bool {
+        match check {
+            Check::Health => self.is_probed,
+            Check::Inference => self.inference_fall.is_some(),
         }
     }
 }

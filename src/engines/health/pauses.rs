@@ -38,6 +38,11 @@ impl Pauses {
         self.on_trial = false;
     }
 
+    /// When the last one ends.
+    pub(super) fn until(&self) -> Duration {
+        self.until
+    }
+
     /// Whether one runs.
     pub(super) fn is_on(&self, now: Duration) -> bool {
         now < self.until

@@ -7,13 +7,14 @@ const LIMITS: HealthLimits = HealthLimits {
     is_probed: true,
     rise: 2,
     fall: 3,
+    inference_fall: Some(2),
     slow_start: secs(10),
     most_out: 0.5,
 };
 /// A draw that leaves pauses as they are.
 const EVEN: f64 = 0.5;
 
-const WELL: Found = Found::Well { asleep: None };
+const WELL: Finding = Finding::Well { asleep: None };
 
 const fn secs(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
@@ -42,8 +43,8 @@ fn ejected(failure: Failure, now: Duration) -> Health {
     health
 }
 
-fn found(passed: bool) -> Found {
-    if passed { WELL } else { Found::Unwell }
+fn found(passed: bool) -> Finding {
+    if passed { WELL } else { Finding::Unwell }
 }
 
 #[test]
@@ -147,7 +148,7 @@ fn probes_in_a_row_take_an_engine_out_and_let_it_back_in() {
 fn a_busy_engine_may_be_slow_to_answer_probes() {
     let mut health = known();
     for at in 0..20 {
-        assert!(!health.probed(&LIMITS, Found::Unwell, true, secs(at)));
+        assert!(!health.probed(&LIMITS, Finding::Unwell, true, secs(at)));
     }
     assert_eq!(health.fitness(&LIMITS, secs(20)), Fitness::Fit);
 }
@@ -237,7 +238,7 @@ fn an_engine_that_never_worked_and_takes_no_connection_is_starting() {
         let starting = Condition::Starting(Unready::Unreachable(failure));
         let by_request = |health: &mut Health| health.failed(&LIMITS, failure, secs(1), EVEN);
         let by_probe = |health: &mut Health| {
-            health.probed(&LIMITS, Found::Unreachable(failure), false, secs(1))
+            health.probed(&LIMITS, Finding::Unreachable(failure), false, secs(1))
         };
         let by_question = |health: &mut Health| health.unreachable(failure, secs(1));
         let ways: [&dyn Fn(&mut Health) -> bool; 3] = [&by_request, &by_probe, &by_question];
@@ -265,9 +266,9 @@ fn an_engine_that_never_worked_and_takes_connections_fails_as_any_other() {
     assert_eq!([0; 3].map(|_| fails(&mut health)), [false, false, true]);
     assert_eq!(health.condition().0, Condition::Ejected(Failure::Closed));
     let mut health = Health::default();
-    let unwell = |health: &mut Health| health.probed(&LIMITS, Found::Unwell, false, secs(1));
+    let unwell = |health: &mut Health| health.probed(&LIMITS, Finding::Unwell, false, secs(1));
     assert_eq!([0; 3].map(|_| unwell(&mut health)), [false, false, true]);
-    assert_eq!(health.condition().0, Condition::Down);
+    assert_eq!(health.condition().0, Condition::Down(Check::Health));
 }
 
 #[test]
@@ -313,7 +314,7 @@ fn with_requests_that_take_nobody_out_an_engine_that_starts_is_found_by_its_prob
     };
     let mut health = Health::default();
     assert!(!health.failed(&limits, Failure::Connect, secs(0), EVEN));
-    let absent = Found::Unreachable(Failure::Connect);
+    let absent = Finding::Unreachable(Failure::Connect);
     assert!(health.probed(&limits, absent, false, secs(1)));
 }
 
@@ -326,7 +327,7 @@ fn an_engine_that_sleeps_is_asked_for_nothing_until_it_is_awake() {
         ejected(Failure::Connect, secs(0)),
     ];
     for mut health in conditions {
-        let asleep = Found::Well { asleep: Some(true) };
+        let asleep = Finding::Well { asleep: Some(true) };
         assert!(health.probed(&LIMITS, asleep, false, secs(1)));
         assert_eq!(health.condition(), (Condition::Sleeping, secs(1)));
         // What was on its way when it fell asleep ends somehow.
@@ -339,7 +340,7 @@ fn an_engine_that_sleeps_is_asked_for_nothing_until_it_is_awake() {
             );
         }
         assert_eq!(health.fitness(&LIMITS, secs(9999)), Fitness::Asleep);
-        let awake = Found::Well {
+        let awake = Finding::Well {
             asleep: Some(false),
         };
         assert!(health.probed(&LIMITS, awake, false, secs(3)));
@@ -354,8 +355,110 @@ fn an_engine_that_ends_in_its_sleep_is_down() {
     let mut health = known();
     assert!(health.sleeps(true, secs(0)));
     let mut probe = |found, at| health.probed(&LIMITS, found, false, secs(at));
-    let absent = Found::Unreachable(Failure::Connect);
+    let absent = Finding::Unreachable(Failure::Connect);
     assert_eq!([1, 2, 3].map(|at| probe(absent, at)), [false, false, true]);
     assert_eq!([4, 5].map(|at| probe(WELL, at)), [false, true]);
     assert_eq!(health.condition(), (Condition::Up, secs(5)));
+}
+
+#[test]
+fn probes_by_inference_find_an_engine_that_only_says_that_it_is_well() {
+    let mut health = known();
+    let infer = |health: &mut Health, works, at| health.inferred(&LIMITS, works, false, secs(at));
+    assert!(!infer(&mut health, false, 1));
+    assert!(!infer(&mut health, true, 2));
+    assert_eq!(
+        [3, 4, 5].map(|at| infer(&mut health, false, at)),
+        [false, true, false]
+    );
+    let down = Condition::Down(Check::Inference);
+    assert_eq!(health.condition(), (down, secs(4)));
+    // What a frozen engine's server can do by itself lets it in as little as it kept it from
+    // being found out.
+    for at in 5..50 {
+        assert!(!health.probed(&LIMITS, WELL, false, secs(at)));
+        assert!(!health.answered(&LIMITS, 400, secs(at), EVEN));
+        assert!(!health.failed(&LIMITS, Failure::FirstByteTimeout, secs(at), EVEN));
+        assert_eq!(health.fitness(&LIMITS, secs(at)), Fitness::Out);
+    }
+    assert!(infer(&mut health, true, 50));
+    assert_eq!(health.condition(), (Condition::Up, secs(50)));
+    assert_eq!(
+        [51, 52].map(|at| infer(&mut health, false, at)),
+        [false, true]
+    );
+    assert!(
+        health.answered(&LIMITS, 200, secs(53), EVEN),
+        "a real answer is as good"
+    );
+}
+
+#[test]
+fn a_busy_engine_may_be_slow_to_answer_probes_by_inference() {
+    let mut health = known();
+    for at in 0..20 {
+        assert!(!health.inferred(&LIMITS, false, true, secs(at)));
+    }
+    assert!(!health.inferred(&LIMITS, false, false, secs(20)));
+    health.answered(&LIMITS, 200, secs(21), EVEN);
+    assert!(
+        !health.inferred(&LIMITS, false, false, secs(22)),
+        "a new row"
+    );
+}
+
+#[test]
+fn probes_by_inference_spare_requests_the_trials_of_a_silent_engine() {
+    let mut health = ejected(Failure::FirstByteTimeout, secs(0));
+    assert_eq!(health.fitness(&LIMITS, secs(1)), Fitness::Trial);
+    health.inferred(&LIMITS, false, false, secs(1));
+    assert!(health.inferred(&LIMITS, false, false, secs(2)));
+    assert_eq!(health.fitness(&LIMITS, secs(9999)), Fitness::Out);
+    let mut health = ejected(Failure::FirstByteTimeout, secs(0));
+    assert!(health.inferred(&LIMITS, true, false, secs(1)));
+}
+
+#[test]
+fn an_engine_found_frozen_that_is_started_anew_is_back_with_its_probes() {
+    let mut health = known();
+    for at in [1, 2] {
+        health.inferred(&LIMITS, false, false, secs(at));
+    }
+    for at in [3, 4, 5] {
+        health.probed(
+            &LIMITS,
+            Finding::Unreachable(Failure::Connect),
+            false,
+            secs(at),
+        );
+    }
+    assert_eq!(
+        health.condition(),
+        (Condition::Down(Check::Health), secs(2))
+    );
+    let well = [6, 7].map(|at| health.probed(&LIMITS, WELL, false, secs(at)));
+    assert_eq!(well, [false, true]);
+}
+
+#[test]
+fn where_probes_have_been_turned_off_requests_try_who_is_down() {
+    let off = HealthLimits {
+        is_probed: false,
+        inference_fall: None,
+        ..LIMITS
+    };
+    for check in [Check::Health, Check::Inference] {
+        let mut health = known();
+        for at in [0, 0, 0] {
+            match check {
+                Check::Health => health.probed(&LIMITS, Finding::Unwell, false, secs(at)),
+                Check::Inference => health.inferred(&LIMITS, false, false, secs(at)),
+            };
+        }
+        assert_eq!(health.condition().0, Condition::Down(check));
+        assert_eq!(health.fitness(&LIMITS, secs(1)), Fitness::Out);
+        assert_eq!(health.fitness(&off, secs(1)), Fitness::Trial);
+        health.trial_begins(&off, secs(1));
+        assert!(health.answered(&off, 200, secs(1), EVEN));
+    }
 }

@@ -332,6 +332,17 @@ impl TestEdge {
         self.upkeep.probe().await;
     }
 
+    /// Makes every engine work once; `turn` says which of its models is asked for, from 0 on.
+    pub async fn probe_inference(&self, turn: usize) {
+        self.upkeep.probe_inference(turn).await;
+    }
+
+    /// Begins to do all that goes on behind requests, as often as the settings say.
+    pub fn keep_up(&self) {
+        let mut upkeep = self.upkeep.clone();
+        tokio::spawn(async move { upkeep.run(|| {}).await });
+    }
+
     /// Looks names up, asks engines for their models and reads their loads once more.
     pub async fn look_again(&self) {
         self.upkeep.round().await;
