@@ -76,6 +76,21 @@ fn needing_a_restart(before: &Settings, now: &Settings) -> Vec<&'static str> {
         ("admin_port", before.admin_port != now.admin_port),
         ("threads", before.threads != now.threads),
         ("grace_period_ms", before.grace_period != now.grace_period),
+        ("drain_settle_ms", before.drain_settle != now.drain_settle),
+        ("upgrade_sock", before.upgrade_sock != now.upgrade_sock),
+        ("access_log", before.access_log.on != now.access_log.on),
+        (
+            "access_log_sample",
+            before.access_log.sample.to_bits() != now.access_log.sample.to_bits(),
+        ),
+        (
+            "access_log_file",
+            before.access_log.file != now.access_log.file,
+        ),
+        (
+            "production_stack_metrics",
+            before.production_stack_metrics != now.production_stack_metrics,
+        ),
         ("log_level", before.log_level != now.log_level),
         ("log_format", before.log_format != now.log_format),
         ("otel_endpoint", traces.endpoint != now.traces.endpoint),

@@ -13,6 +13,7 @@ use tokio::time::sleep;
 
 use super::handover::Handover;
 use super::{Drain, Reloader};
+use crate::logging;
 use crate::watched_file::WatchedFile;
 
 /// How long both processes accept after a handover: the new one may not be ready at once, and
@@ -30,8 +31,8 @@ pub struct Pace {
 
 /// Does what signals ask for.
 ///
-/// HUP reads the configuration again, and so does a change of its file where that is watched. TERM
-/// drains, and a second one ends at once, as INT does. QUIT hands the listeners over to a new
+/// HUP opens the access log's file anew and reads the configuration again; so does a change of that
+/// file where it is watched. TERM drains, and a second one ends at once, as INT does. QUIT hands the listeners over to a new
 /// process that waits for them, and drains; where there is nowhere to hand them over, it is a TERM.
 #[derive(Debug)]
 pub struct Signals {
@@ -85,6 +86,8 @@ impl Signals {
                 _ = terminate.recv() => break self.pace.settle,
                 _ = interrupt.recv() => return Ok(()),
                 _ = hangup.recv() => {
+                    // Whoever rotates logs says so by this signal, too.
+                    logging::reopen();
                     self.reloader.reload();
                 }
                 () = changed(file.as_mut()) => {
