@@ -31,9 +31,10 @@ pub struct Pace {
 
 /// Does what signals ask for.
 ///
-/// HUP opens the access log's file anew and reads the configuration again; so does a change of that
-/// file where it is watched. TERM drains, and a second one ends at once, as INT does. QUIT hands the listeners over to a new
-/// process that waits for them, and drains; where there is nowhere to hand them over, it is a TERM.
+/// HUP reads the configuration again, as does a change of its file where that is watched, and
+/// opens the access log's file anew. TERM drains, and a second one ends at once, as INT does. QUIT
+/// hands the listeners over to a new process that waits for them, and drains; where there is
+/// nowhere to hand them over, it is a TERM.
 #[derive(Debug)]
 pub struct Signals {
     public: Drain,
