@@ -38,7 +38,7 @@ impl EngineId {
 
 /// One vLLM server: what the configuration says of it, and what has become known of it since.
 ///
-/// The second outlives a change of the first: see [`respecified`](Self::respecified).
+/// The second outlives a change of the first: see `respecified`.
 #[derive(Debug)]
 pub struct Engine {
     id: EngineId,

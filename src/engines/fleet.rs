@@ -25,7 +25,7 @@ pub struct Policy {
     pub health: HealthLimits,
 }
 
-/// All engines and what they serve; a new [`Roster`] is swapped in whenever that changes.
+/// All engines and what they serve; a new roster is swapped in whenever that changes.
 #[derive(Debug)]
 pub struct Fleet {
     roster: ArcSwap<Roster>,
