@@ -35,8 +35,6 @@ pub fn router(port: u16, admin: u16, engines: &[SocketAddr], features: Features)
         each.join(",")
     };
     let retries = features.retries.unwrap_or_default();
-    // The access log is one line per request at level info, and goes where errors go.
-    let level = if features.access_log { "info" } else { "warn" };
     let flags = [
         ("host", "127.0.0.1".to_owned()),
         ("port", port.to_string()),
@@ -55,7 +53,8 @@ pub fn router(port: u16, admin: u16, engines: &[SocketAddr], features: Features)
         ("max-backoff-ms", retries.max_backoff_ms.to_string()),
         ("backoff-multiplier", retries.backoff_multiplier.to_string()),
         ("jitter-factor", retries.jitter_factor.to_string()),
-        ("log-level", level.to_owned()),
+        ("access-log", features.access_log.to_string()),
+        ("log-level", "warn".to_owned()),
     ];
     let mut command = Command::new(env!("CARGO_BIN_EXE_vllm-pingora"));
     command.args(flags.map(|(name, value)| format!("--{name}={value}")));
