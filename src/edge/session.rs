@@ -25,7 +25,7 @@ use pingora_core::protocols::http::custom::server::Session;
 use pingora_core::protocols::http::{HttpTask, ServerSession};
 use pingora_core::protocols::l4::socket::SocketAddr;
 use pingora_core::server::ShutdownWatch;
-use pingora_core::{Error, ErrorType, Result};
+use pingora_core::{Error, ErrorSource, ErrorType, Result};
 use pingora_http::{RequestHeader, ResponseHeader};
 
 use tokio::time::timeout;
@@ -229,13 +229,18 @@ impl Session for ClientSession {
         if self.response_written().is_none() {
             self.announce_close();
         }
-        let end = self.inner_mut().response_duplex_vec(tasks).await?;
+        let end = self.inner_mut().response_duplex_vec(tasks).await;
+        // What came before an engine's failure has gone out.
+        let is_sent = end
+            .as_ref()
+            .map_or_else(|error| error.esource != ErrorSource::Downstream, |_| true);
         if self.inner().was_upgraded() {
             // Silence means nothing in a conversation.
             self.exchange.upgraded();
-        } else if progress {
+        } else if progress && is_sent {
             self.exchange.progressed();
         }
+        let end = end?;
         self.complete |= end;
         Ok(end)
     }
@@ -381,3 +386,6 @@ fn no_custom_messages() -> Result<()> {
         "HTTP sessions carry no custom messages",
     )
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,69 @@
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
+use tokio::sync::watch;
+
+use super::*;
+use crate::edge::exchange::{Client, Patience};
+
+/// A session with a request read, what it shares, and the client's end of its connection.
+async fn session() -> (ClientSession, Arc<Exchange>, DuplexStream) {
+    let (mut client, ours) = tokio::io::duplex(1 << 16);
+    let request = b"GET / HTTP/1.1\r\nHost: edge.test\r\n\r\n";
+    client.write_all(request).await.unwrap();
+    let mut inner = ServerSession::new_http1(Box::new(ours));
+    assert!(inner.read_request().await.unwrap());
+    let (limit, patience) = (Duration::from_secs(60), Patience::default());
+    let exchange = Arc::new(Exchange::new(Client::default(), limit, patience, true));
+    let (_, shutdown) = watch::channel(false);
+    let session = ClientSession::new(inner, Arc::clone(&exchange), shutdown);
+    (session, exchange, client)
+}
+
+fn head() -> HttpTask {
+    let mut head = ResponseHeader::build(200, None).unwrap();
+    head.insert_header(CONTENT_LENGTH, 10).unwrap();
+    HttpTask::Header(Box::new(head), false)
+}
+
+fn broken() -> HttpTask {
+    HttpTask::Failed(Error::new_up(ErrorType::ReadError))
+}
+
+#[tokio::test]
+async fn a_first_byte_that_comes_with_the_engines_failure_has_gone_out() {
+    let (mut session, exchange, mut client) = session().await;
+    let first = HttpTask::Body(Some(Bytes::from_static(b"first")), false);
+    let sent = session
+        .response_duplex_vec(vec![head(), first, broken()])
+        .await;
+    assert_eq!(sent.unwrap_err().esource, ErrorSource::Upstream);
+    assert!(exchange.first_byte().is_some());
+    drop(session);
+    drop(exchange.take_back());
+    let mut seen = Vec::new();
+    client.read_to_end(&mut seen).await.unwrap();
+    assert!(seen.ends_with(b"\r\n\r\nfirst"), "{}", seen.escape_ascii());
+}
+
+#[tokio::test]
+async fn a_failure_before_the_first_byte_leaves_the_client_without_an_answer() {
+    let (mut session, exchange, mut client) = session().await;
+    let sent = session.response_duplex_vec(vec![head(), broken()]).await;
+    assert_eq!(sent.unwrap_err().esource, ErrorSource::Upstream);
+    assert_eq!(exchange.first_byte(), None);
+    assert!(session.response_written().is_none());
+    drop(session);
+    drop(exchange.take_back());
+    let mut seen = Vec::new();
+    client.read_to_end(&mut seen).await.unwrap();
+    assert!(seen.is_empty(), "{}", seen.escape_ascii());
+}
+
+#[tokio::test]
+async fn a_byte_that_the_client_did_not_take_is_no_first_byte() {
+    let (mut session, exchange, client) = session().await;
+    drop(client);
+    let first = HttpTask::Body(Some(Bytes::from_static(b"first")), false);
+    let sent = session.response_duplex_vec(vec![head(), first]).await;
+    assert_eq!(sent.unwrap_err().esource, ErrorSource::Downstream);
+    assert_eq!(exchange.first_byte(), None);
+}
