@@ -20,6 +20,7 @@ mod h2;
 pub mod head;
 mod quota;
 mod saved_body;
+mod scratch;
 mod session;
 mod stream;
 

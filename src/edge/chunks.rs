@@ -89,7 +89,9 @@ impl Chunks {
             (State::DataCr, b'\r') => State::DataLf,
             (State::DataLf, b'\n') => State::Size,
             (State::TrailerStart, b'\r') => State::EndLf,
-            (State::TrailerStart | State::TrailerName, byte) if super::head::is_token(byte) => {
+            (State::TrailerStart | State::TrailerName, byte)
+                if super::head::is_token_byte(byte) =>
+            {
                 self.count(MAX_TRAILERS, State::TrailerName)?
             }
             (State::TrailerName, b':') => State::TrailerValue,

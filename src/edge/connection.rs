@@ -2,7 +2,6 @@
 
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
-use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,14 +15,15 @@ use pingora_core::protocols::l4::stream::Stream as L4Stream;
 use pingora_core::server::ShutdownWatch;
 use pingora_http::RequestHeader;
 use pingora_proxy::{HttpProxy, ProxyHttp};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::AsyncWriteExt;
 use tokio::time::timeout;
 
 use super::closing::{linger, to_wire};
-use super::exchange::{Exchange, Patience};
+use super::exchange::{Client, Exchange, Patience};
 use super::h2::H2;
 use super::head::{self, Head};
 use super::quota::Quota;
+use super::scratch::append;
 use super::session::ClientSession;
 use super::stream::{ClientStream, Gate};
 use crate::api_error::ApiError;
@@ -49,16 +49,6 @@ pub struct EdgeOptions {
     pub hold_head: bool,
     /// How long engines may be silent.
     pub patience: Patience,
-}
-
-/// The other end of a connection.
-#[derive(Clone, Debug)]
-pub(super) struct Client {
-    pub(super) address: Option<SocketAddr>,
-    /// Its socket, where one request at a time uses it.
-    pub(super) socket: Option<RawFd>,
-    /// What lets its bytes through request by request.
-    pub(super) gate: Option<Arc<Gate>>,
 }
 
 /// Is told of the requests that are refused before they have a session.
@@ -120,9 +110,7 @@ where
         session.set_read_timeout(None);
         let options = self.options.load_full();
         let exchange = Arc::new(Exchange::new(
-            client.address,
-            client.socket,
-            client.gate.clone(),
+            client.clone(),
             options.body_timeout,
             options.patience,
             options.hold_head,
@@ -140,15 +128,12 @@ where
         &self,
         stream: Stream,
         mut early: BytesMut,
-        client: Client,
+        mut client: Client,
         shutdown: &ShutdownWatch,
     ) {
         let gate = Arc::new(Gate::default());
         let mut stream: Stream = Box::new(ClientStream::new(stream, Arc::clone(&gate)));
-        let client = Client {
-            gate: Some(Arc::clone(&gate)),
-            ..client
-        };
+        client.gate = Some(Arc::clone(&gate));
         loop {
             if early.is_empty() && !self.await_request(&mut stream, &mut early, shutdown).await {
                 return;
@@ -222,7 +207,7 @@ where
     async fn is_h2(&self, stream: &mut Stream, early: &mut BytesMut) -> bool {
         let preface = async {
             while early.len() < H2_PREFACE.len() && H2_PREFACE.starts_with(early) {
-                if stream.read_buf(early).await.unwrap_or(0) == 0 {
+                if append(stream, early).await.unwrap_or(0) == 0 {
                     break;
                 }
             }
@@ -243,7 +228,7 @@ where
         let limit = self.options.load().client_keepalive;
         tokio::select! {
             biased;
-            read = timeout(limit, stream.read_buf(early)) => {
+            read = timeout(limit, append(stream, early)) => {
                 matches!(read, Ok(Ok(n)) if n > 0)
             }
             _ = shutdown.wait_for(|down| *down) => false,
@@ -307,20 +292,12 @@ where
             // Pingora reads the preface itself.
             let mut stream = stream.into_any().downcast::<L4Stream>().ok()?;
             stream.rewind(&early);
-            let client = Client {
-                address,
-                socket: None,
-                gate: None,
-            };
+            let client = Client::new(address, None);
             let h2 = H2::new(Arc::clone(self), client, options.client_keepalive);
             let h2 = Arc::new(h2);
             return h2.process_new(stream, shutdown).await;
         }
-        let client = Client {
-            address,
-            socket: Some(socket),
-            gate: None,
-        };
+        let client = Client::new(address, Some(socket));
         self.serve_h1(stream, early, client, shutdown).await;
         None
     }

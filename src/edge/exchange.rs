@@ -5,6 +5,7 @@ use std::os::fd::RawFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use http::HeaderValue;
 use nix::errno::Errno;
 use nix::sys::socket::{MsgFlags, recv};
 use pingora_core::protocols::http::ServerSession;
@@ -60,14 +61,34 @@ impl Silence {
     }
 }
 
+/// The other end of a connection.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Client {
+    pub(super) address: Option<SocketAddr>,
+    /// The IP address as engines are told it.
+    ip: Option<HeaderValue>,
+    /// Its socket, where the connection carries one exchange at a time. It is open as long as the
+    /// session that owns it, which outlives every attempt.
+    socket: Option<RawFd>,
+    /// What lets the bytes of one request through, and no more, where the connection has one.
+    pub(super) gate: Option<Arc<Gate>>,
+}
+
+impl Client {
+    pub(super) fn new(address: Option<SocketAddr>, socket: Option<RawFd>) -> Self {
+        let ip = address.map(|address| address.ip().to_canonical().to_string());
+        Self {
+            address,
+            ip: ip.and_then(|ip| ip.try_into().ok()),
+            socket,
+            gate: None,
+        }
+    }
+}
+
 /// One request and its response, seen from the client's side.
 pub struct Exchange {
-    client: Option<SocketAddr>,
-    /// The client's socket, where the connection carries nothing but this exchange. It is open
-    /// as long as the session that owns it, which outlives every attempt.
-    socket: Option<RawFd>,
-    /// What lets the bytes of this request through, and no more, where the connection has one.
-    gate: Option<Arc<Gate>>,
+    client: Client,
     body_timeout: Duration,
     patience: Patience,
     hold_head: bool,
@@ -85,17 +106,13 @@ struct State {
 
 impl Exchange {
     pub(super) fn new(
-        client: Option<SocketAddr>,
-        socket: Option<RawFd>,
-        gate: Option<Arc<Gate>>,
+        client: Client,
         body_timeout: Duration,
         patience: Patience,
         hold_head: bool,
     ) -> Self {
         Self {
             client,
-            socket,
-            gate,
             body_timeout,
             patience,
             hold_head,
@@ -113,9 +130,7 @@ impl Exchange {
     pub fn current() -> Arc<Self> {
         CURRENT.try_with(Arc::clone).unwrap_or_else(|_| {
             Arc::new(Self::new(
-                None,
-                None,
-                None,
+                Client::default(),
                 Duration::MAX,
                 Patience::default(),
                 false,
@@ -125,7 +140,12 @@ impl Exchange {
 
     /// The client's address, where its connection has one.
     pub fn client(&self) -> Option<SocketAddr> {
-        self.client
+        self.client.address
+    }
+
+    /// The client's IP address, as the value of a header field.
+    pub fn client_ip(&self) -> Option<&HeaderValue> {
+        self.client.ip.as_ref()
     }
 
     /// When the request head had been read.
@@ -142,7 +162,7 @@ impl Exchange {
     /// engine is connected to, when Pingora does not look at the client. On HTTP/2 a stream that
     /// was reset is not seen this way.
     pub async fn client_left(&self) {
-        let Some(socket) = self.socket else {
+        let Some(socket) = self.client.socket else {
             return std::future::pending().await;
         };
         loop {
@@ -218,14 +238,15 @@ impl Exchange {
     /// The client and the engine speak another protocol from here on.
     pub(super) fn upgraded(&self) {
         self.end_attempt();
-        if let Some(gate) = &self.gate {
+        if let Some(gate) = &self.client.gate {
             gate.open();
         }
     }
 
     /// Whether the request's body is malformed.
     pub(super) fn body_is_malformed(&self) -> bool {
-        self.gate.as_ref().is_some_and(|gate| gate.broken())
+        let gate = self.client.gate.as_ref();
+        gate.is_some_and(|gate| gate.broken())
     }
 
     /// Hands the client's connection back when Pingora has dropped the session around it;
@@ -247,7 +268,7 @@ impl Exchange {
 impl std::fmt::Debug for Exchange {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Exchange")
-            .field("client", &self.client)
+            .field("client", &self.client.address)
             .field("patience", &self.patience)
             .field("hold_head", &self.hold_head)
             .finish_non_exhaustive()

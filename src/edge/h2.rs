@@ -9,7 +9,8 @@ use pingora_core::protocols::http::ServerSession;
 use pingora_core::server::ShutdownWatch;
 use pingora_proxy::ProxyHttp;
 
-use super::connection::{Client, Edge};
+use super::connection::Edge;
+use super::exchange::Client;
 
 /// Between the last byte of a response that was cut and the reset of its stream, which would
 /// overtake bytes that have not left for the client. Nothing tells when they have, so this is

@@ -5,10 +5,13 @@
 //! whole head. What passes here has one reading only, by RFC 9112; everything else is refused
 //! with a status that says why, and the connection is closed.
 
-use bytes::BytesMut;
-use pingora_core::protocols::Stream;
-use tokio::io::AsyncReadExt;
+use std::sync::LazyLock;
 
+use bytes::BytesMut;
+use memchr::memmem::Finder;
+use pingora_core::protocols::Stream;
+
+use super::scratch::append;
 use super::stream::BodyFraming;
 use crate::api_error::ApiError;
 
@@ -20,6 +23,8 @@ pub const MAX_HEAD: usize = 64 * 1024;
 pub const MAX_FIELDS: usize = 128;
 
 const END: &[u8] = b"\r\n\r\n";
+
+static FINDER: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(END));
 
 /// A request head that has been read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,7 +56,7 @@ pub async fn read(stream: &mut Stream, buf: &mut BytesMut) -> Result<Option<Head
         }
         check_partial(buf)?;
         searched = buf.len();
-        if stream.read_buf(buf).await.unwrap_or(0) == 0 {
+        if append(stream, buf).await.unwrap_or(0) == 0 {
             return Ok(None);
         }
     }
@@ -60,7 +65,7 @@ pub async fn read(stream: &mut Stream, buf: &mut BytesMut) -> Result<Option<Head
 /// Where the head ends, if it is complete; `searched` bytes have been looked at before.
 fn find_end(buf: &[u8], searched: usize) -> Option<usize> {
     let from = searched.saturating_sub(END.len() - 1);
-    let at = memchr::memmem::find(buf.get(from..)?, END)?;
+    let at = FINDER.find(buf.get(from..)?)?;
     Some(from + at + END.len())
 }
 
@@ -123,7 +128,10 @@ impl<'a> Iterator for Lines<'a> {
 
     fn next(&mut self) -> Option<&'a [u8]> {
         let rest = self.0?;
-        let (line, rest) = match memchr::memmem::find(rest, b"\r\n") {
+        let end = memchr::memchr_iter(b'\n', rest)
+            .filter_map(|at| at.checked_sub(1))
+            .find(|at| rest.get(*at) == Some(&b'\r'));
+        let (line, rest) = match end {
             Some(at) => (rest.get(..at)?, rest.get(at + 2..)),
             None => (rest, None),
         };
@@ -140,11 +148,12 @@ fn check_request_line(line: &[u8]) -> Result<Minor, ApiError> {
         return Err(refuse());
     }
     let method = method.ok_or_else(refuse)?;
-    if method.is_empty() || !method.iter().all(|byte| is_token(*byte)) {
+    if !is_token(method) {
         return Err(refuse());
     }
     let target = target.ok_or_else(refuse)?;
-    if target.is_empty() || target.iter().any(|b| *b <= b' ' || *b >= 0x7f) {
+    let is_invisible = |byte: u8| byte <= b' ' || byte >= 0x7f;
+    if target.is_empty() || has_any(target, is_invisible) {
         return Err(refuse());
     }
     let minor = match version {
@@ -180,11 +189,11 @@ fn split_field(line: &[u8]) -> Result<(&[u8], &[u8]), ApiError> {
     let colon = memchr::memchr(b':', line).ok_or_else(refuse)?;
     let (name, value) = line.split_at(colon);
     // This also refuses a folded line and blanks before the colon.
-    if name.is_empty() || !name.iter().all(|byte| is_token(*byte)) {
+    if !is_token(name) {
         return Err(refuse());
     }
     let value = value.get(1..).unwrap_or_default();
-    if value.iter().any(|byte| is_forbidden_in_value(*byte)) {
+    if has_any(value, is_forbidden_in_value) {
         return Err(refuse());
     }
     Ok((name, trim_spaces(value)))
@@ -277,8 +286,35 @@ pub(super) fn is_forbidden_in_value(byte: u8) -> bool {
     (byte < b' ' && byte != b'\t') || byte == 0x7f
 }
 
-pub(super) fn is_token(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
+/// Whether this is a token: a method or a field's name.
+fn is_token(text: &[u8]) -> bool {
+    !text.is_empty() && !has_any(text, |byte| !is_token_byte(byte))
+}
+
+pub(super) fn is_token_byte(byte: u8) -> bool {
+    TOKEN_BYTES.get(usize::from(byte)).is_some_and(|is| *is)
+}
+
+/// The bytes of a token, by RFC 9110 section 5.6.2.
+static TOKEN_BYTES: [bool; 256] = {
+    let mut table = [false; 256];
+    let mut byte = 0;
+    while byte < table.len() {
+        table[byte] = matches!(
+            byte as u8,
+            b'0'..=b'9' | b'A'..=b'Z' | b'a'..=b'z'
+                | b'!' | b'#' | b'$' | b'%' | b'&' | b'\'' | b'*' | b'+'
+                | b'-' | b'.' | b'^' | b'_' | b'`' | b'|' | b'~'
+        );
+        byte += 1;
+    }
+    table
+};
+
+/// Whether any byte is one of these. All are looked at, which several at a time is quicker than to
+/// stop at the first.
+fn has_any(bytes: &[u8], is_one: impl Fn(u8) -> bool) -> bool {
+    bytes.iter().fold(false, |any, byte| any | is_one(*byte))
 }
 
 fn bare_line_feed() -> ApiError {

@@ -25,6 +25,7 @@ use pingora_core::protocols::{
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _, ReadBuf};
 
 use super::chunks::Chunks;
+use super::scratch::poll_append;
 
 /// How much of what a client sends ahead is read before its request's turn.
 const MAX_AHEAD: usize = 64 * 1024;
@@ -206,13 +207,9 @@ impl State {
         cx: &mut Context<'_>,
     ) -> Poll<io::Result<()>> {
         while self.ahead.len() < MAX_AHEAD {
-            let mut piece = [0; 2048];
-            let mut piece = ReadBuf::new(&mut piece);
-            ready!(inner.as_mut().poll_read(cx, &mut piece))?;
-            if piece.filled().is_empty() {
+            if ready!(poll_append(inner.as_mut(), cx, &mut self.ahead))? == 0 {
                 return Poll::Ready(Ok(()));
             }
-            self.ahead.extend_from_slice(piece.filled());
         }
         // Whoever sends this much ahead has to wait for its turn.
         Poll::Pending

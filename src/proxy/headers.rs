@@ -1,28 +1,40 @@
 //! The header fields we set and remove, on the way to engines and back.
 
-use std::net::SocketAddr;
-
+use bytes::Bytes;
 use http::HeaderMap;
 use http::header::{
     AUTHORIZATION, CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, EXPECT, HOST, HeaderName,
     HeaderValue, PROXY_AUTHENTICATE, TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
 };
-use pingora_core::Result;
+use pingora_core::{ErrorType, OrErr as _, Result};
 use pingora_http::{RequestHeader, ResponseHeader};
 
 use crate::engines::Engine;
 
+// Names that are set are kept as text: Pingora keeps the spelling of each, and copies that of any
+// other kind of name.
+
 /// Names a request, on its way in, to engines, back, and in the log.
-pub(super) const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+pub(super) const REQUEST_ID: &str = "x-request-id";
 /// Tells the client how many attempts its answer took.
-pub(super) const ATTEMPTS: HeaderName = HeaderName::from_static("x-vllm-pingora-attempts");
+pub(super) const ATTEMPTS: &str = "x-vllm-pingora-attempts";
 /// Names an engine: the one a client chooses, and in answers to such clients the one that answered.
-pub(super) const ENGINE: HeaderName = HeaderName::from_static("x-vllm-pingora-engine");
-const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
-const FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
-const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
+pub(super) const ENGINE: &str = "x-vllm-pingora-engine";
+const FORWARDED_FOR: &str = "x-forwarded-for";
+const FORWARDED_HOST: &str = "x-forwarded-host";
+const FORWARDED_PROTO: &str = "x-forwarded-proto";
+const HTTP: HeaderValue = HeaderValue::from_static("http");
 const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
 const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
+
+/// What concerns one connection only, whoever names it, beside `Connection` and `Upgrade`.
+static HOP_BY_HOP: [HeaderName; 5] = [
+    KEEP_ALIVE,
+    PROXY_CONNECTION,
+    PROXY_AUTHENTICATE,
+    TE,
+    TRAILER,
+];
 
 /// The longest request id that is taken from a client.
 const MAX_REQUEST_ID: usize = 128;
@@ -58,7 +70,7 @@ pub(super) fn is_ambiguous(response: &ResponseHeader) -> bool {
 /// The client's request id if it is one line of 1 to 128 visible ASCII characters, given once;
 /// else the one `fresh` makes.
 pub(super) fn request_id(fields: &HeaderMap, fresh: impl FnOnce() -> String) -> String {
-    let mut given = fields.get_all(&REQUEST_ID).iter();
+    let mut given = fields.get_all(REQUEST_ID).iter();
     let acceptable = |value: &&HeaderValue| {
         let bytes = value.as_bytes();
         (1..=MAX_REQUEST_ID).contains(&bytes.len()) && bytes.iter().all(u8::is_ascii_graphic)
@@ -74,7 +86,8 @@ pub(super) fn request_id(fields: &HeaderMap, fresh: impl FnOnce() -> String) -> 
 pub(super) struct Forwarding<'a> {
     pub(super) engine: &'a Engine,
     pub(super) request_id: &'a str,
-    pub(super) client: Option<SocketAddr>,
+    /// The client's address.
+    pub(super) client: Option<&'a HeaderValue>,
     /// The body's length; `None` where the request has none to declare.
     pub(super) length: Option<usize>,
     /// The body lost its content coding on the way.
@@ -101,19 +114,21 @@ pub(super) fn to_engine(request: &mut RequestHeader, forward: &Forwarding<'_>) -
     if let Some(host) = host_of(request) {
         request.insert_header(FORWARDED_HOST, host)?;
     }
-    // Also brings an absolute-form target into origin form.
-    let clients = request
-        .uri
-        .path_and_query()
-        .map_or("/", http::uri::PathAndQuery::as_str);
-    let path = forward.target.unwrap_or(clients);
-    let target = format!("{}{path}", url.prefix());
-    request.set_raw_path(target.as_bytes())?;
+    let is_origin_form = request.raw_path().starts_with(b"/");
+    if forward.target.is_some() || !url.prefix().is_empty() || !is_origin_form {
+        let clients = request
+            .uri
+            .path_and_query()
+            .map_or("/", http::uri::PathAndQuery::as_str);
+        let path = forward.target.unwrap_or(clients);
+        let target = format!("{}{path}", url.prefix());
+        request.set_raw_path(target.as_bytes())?;
+    }
     request.insert_header(HOST, url.authority())?;
     request.insert_header(REQUEST_ID, forward.request_id)?;
-    request.insert_header(FORWARDED_PROTO, "http")?;
+    request.insert_header(FORWARDED_PROTO, HTTP)?;
     if let Some(client) = forward.client {
-        let chain = forwarded_for(&request.headers, client);
+        let chain = forwarded_for(&request.headers, client)?;
         request.insert_header(FORWARDED_FOR, chain)?;
     }
     match forward.credential {
@@ -121,13 +136,14 @@ pub(super) fn to_engine(request: &mut RequestHeader, forward: &Forwarding<'_>) -
         Credential::Clients => {}
         Credential::Nobodys => drop(request.remove_header(&AUTHORIZATION)),
     }
-    request.remove_header(&ENGINE);
+    request.remove_header(ENGINE);
     // The body has been read, so the engine need not be asked for leave to send it.
     request.remove_header(&EXPECT);
     if forward.decoded {
         request.remove_header(&CONTENT_ENCODING);
     }
     match forward.length {
+        Some(length) if is_told(&request.headers, length) => {}
         Some(length) => request.insert_header(CONTENT_LENGTH, length)?,
         None => drop(request.remove_header(&CONTENT_LENGTH)),
     }
@@ -142,19 +158,34 @@ fn host_of(request: &RequestHeader) -> Option<HeaderValue> {
     }
 }
 
+/// Whether the fields declare just this length, in its only spelling.
+fn is_told(fields: &HeaderMap, length: usize) -> bool {
+    let mut told = fields.get_all(CONTENT_LENGTH).iter();
+    let is_it = |value: &HeaderValue| *value == HeaderValue::from(length);
+    told.next().is_some_and(is_it) && told.next().is_none()
+}
+
 /// The client's own chain, with its address behind it.
-fn forwarded_for(fields: &HeaderMap, client: SocketAddr) -> Vec<u8> {
+fn forwarded_for(fields: &HeaderMap, client: &HeaderValue) -> Result<HeaderValue> {
+    let mut clients = fields.get_all(FORWARDED_FOR).iter().peekable();
+    if clients.peek().is_none() {
+        return Ok(client.clone());
+    }
     let mut chain = Vec::new();
-    for value in fields.get_all(&FORWARDED_FOR) {
+    for value in clients {
         chain.extend_from_slice(value.as_bytes());
         chain.extend_from_slice(b", ");
     }
-    chain.extend_from_slice(client.ip().to_canonical().to_string().as_bytes());
-    chain
+    chain.extend_from_slice(client.as_bytes());
+    HeaderValue::from_maybe_shared(Bytes::from(chain))
+        .or_err(ErrorType::InvalidHTTPHeader, "the chain of addresses")
 }
 
 /// Removes from an engine's response what concerned the connection it came on only.
 pub(super) fn strip_hop_by_hop(response: &mut ResponseHeader) {
+    if !response.headers.keys().any(is_hop_by_hop) {
+        return;
+    }
     let nominated: Vec<HeaderName> = response
         .headers
         .get_all(CONNECTION)
@@ -169,19 +200,18 @@ pub(super) fn strip_hop_by_hop(response: &mut ResponseHeader) {
             response.remove_header(name);
         }
     }
-    for name in [
-        KEEP_ALIVE,
-        PROXY_CONNECTION,
-        PROXY_AUTHENTICATE,
-        TE,
-        TRAILER,
-    ] {
-        response.remove_header(&name);
+    for name in &HOP_BY_HOP {
+        response.remove_header(name);
     }
     if !upgraded {
         response.remove_header(&CONNECTION);
         response.remove_header(&UPGRADE);
     }
+}
+
+/// Whether this may be one that has to go; most answers have none.
+fn is_hop_by_hop(name: &HeaderName) -> bool {
+    *name == CONNECTION || *name == UPGRADE || HOP_BY_HOP.contains(name)
 }
 
 #[cfg(test)]
@@ -232,7 +262,7 @@ mod tests {
         let forward = Forwarding {
             engine: &engine,
             request_id: "id",
-            client: Some("10.1.2.3:4567".parse().unwrap()),
+            client: Some(&HeaderValue::from_static("10.1.2.3")),
             length: Some(7),
             decoded: false,
             credential,

@@ -37,7 +37,7 @@ pub(super) fn pin(
 
 /// The engine a request names.
 fn chosen(request: &RequestHeader, by_query: bool) -> Result<Option<Cow<'_, str>>, ApiError> {
-    let mut fields = request.headers.get_all(&ENGINE).iter();
+    let mut fields = request.headers.get_all(ENGINE).iter();
     let field = match (fields.next(), fields.next()) {
         (None, _) => None,
         (Some(value), None) => Some(String::from_utf8_lossy(value.as_bytes())),
