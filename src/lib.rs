@@ -16,7 +16,7 @@
 //!
 //! Around it: [`config`] and [`cli`] make the settings, [`server`] starts and stops everything,
 //! [`admin`] shows it, [`logging`] writes it down, [`api_error`] words our own refusals, and
-//! [`watched_file`] says when a file was changed, and
+//! [`watched_file`] says when a file was changed, [`body_buffer`] keeps bodies, and
 //! [`simulator`] is an engine to try it all on.
 //!
 //! What decides (`retry`, `routing`, `request`, `config`) knows no socket, clock or dice; what
@@ -25,6 +25,7 @@
 pub mod access_log;
 pub mod admin;
 pub mod api_error;
+pub mod body_buffer;
 pub mod cli;
 pub mod config;
 pub mod discovery;

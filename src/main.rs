@@ -5,10 +5,14 @@ use std::io::{self, Write};
 use std::path::Path;
 use std::process::ExitCode;
 
+use mimalloc::MiMalloc;
 use vllm_pingora::cli::{self, Task};
 use vllm_pingora::config::Settings;
 use vllm_pingora::server::Start;
 use vllm_pingora::{logging, server, simulator};
+
+#[global_allocator]
+static ALLOCATOR: MiMalloc = MiMalloc;
 
 fn main() -> ExitCode {
     let status = run();

@@ -198,7 +198,7 @@ impl ProxyHttp for Router {
             &Forwarding {
                 engine: &running.engine,
                 request_id: &ctx.request_id,
-                client: ctx.exchange.client(),
+                client: ctx.exchange.client_ip(),
                 length: forward.length,
                 decoded: forward.decoded,
                 credential,

@@ -137,6 +137,12 @@ fn commits(task: &HttpTask) -> bool {
     }
 }
 
+/// How long the request's body is said to be.
+fn declared_length(request: &RequestHeader) -> Option<usize> {
+    let value = request.headers.get(CONTENT_LENGTH)?;
+    value.to_str().ok()?.parse().ok()
+}
+
 fn is_interim(head: &ResponseHeader) -> bool {
     head.status.is_informational() && head.status != http::StatusCode::SWITCHING_PROTOCOLS
 }
@@ -177,7 +183,10 @@ impl Session for ClientSession {
             }
         };
         match &data {
-            Some(data) if !data.is_empty() => self.body.push(data),
+            Some(data) if !data.is_empty() => {
+                let declared = declared_length(self.req_header());
+                self.body.push(data, declared);
+            }
             Some(_) => {}
             None => self.body.end(),
         }

@@ -2,9 +2,11 @@
 //!
 //! Only routing reads the result: the body goes to the engine as it came.
 
-use std::io::Read;
+use std::io::{self, Read};
 
 use bytes::Bytes;
+
+use crate::body_buffer::BodyBuffer;
 
 /// The most codings that are undone, one inside the other.
 const MOST_CODINGS: usize = 3;
@@ -69,7 +71,7 @@ impl Coding {
         Ok(codings)
     }
 
-    fn undo(self, body: &[u8], limit: usize) -> Result<Vec<u8>, CodingError> {
+    fn undo(self, body: &[u8], limit: usize) -> Result<Bytes, CodingError> {
         match self {
             Self::Gzip => read(flate2::read::MultiGzDecoder::new(body), limit, "gzip"),
             Self::Deflate if is_zlib(body) => {
@@ -95,22 +97,19 @@ impl Coding {
 pub fn decode(body: &Bytes, codings: &[Coding], limit: usize) -> Result<Bytes, CodingError> {
     let mut decoded = body.clone();
     for coding in codings.iter().rev() {
-        decoded = coding.undo(&decoded, limit)?.into();
+        decoded = coding.undo(&decoded, limit)?;
     }
     Ok(decoded)
 }
 
-fn read(source: impl Read, limit: usize, name: &'static str) -> Result<Vec<u8>, CodingError> {
-    let mut decoded = Vec::new();
+fn read(source: impl Read, limit: usize, name: &'static str) -> Result<Bytes, CodingError> {
+    let mut decoded = BodyBuffer::default();
     let most = u64::try_from(limit).unwrap_or(u64::MAX).saturating_add(1);
-    source
-        .take(most)
-        .read_to_end(&mut decoded)
-        .map_err(|_| CodingError::Corrupt(name))?;
+    io::copy(&mut source.take(most), &mut decoded).map_err(|_| CodingError::Corrupt(name))?;
     if decoded.len() > limit {
         return Err(CodingError::TooLarge(limit));
     }
-    Ok(decoded)
+    Ok(decoded.freeze())
 }
 
 /// Whether the bytes start with a zlib header (RFC 1950 section 2.2).

@@ -5,8 +5,10 @@
 
 use std::ops::Range;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use memchr::memmem;
+
+use crate::body_buffer::BodyBuffer;
 
 /// The most fields in the head of a part.
 const MAX_PART_FIELDS: usize = 16;
@@ -87,7 +89,7 @@ impl FormModel {
     /// The form with `name` in the place of its model, or as a part before all others where it
     /// has none; every other byte as it was.
     pub fn with_model(&self, body: &Bytes, name: &str) -> Bytes {
-        let mut changed = BytesMut::with_capacity(body.len() + name.len() + 256);
+        let mut changed = BodyBuffer::with_capacity(body.len() + name.len() + 256);
         changed.extend_from_slice(body.get(..self.place.start).unwrap_or_default());
         if self.name.is_none() {
             changed.extend_from_slice(b"--");

@@ -7,11 +7,12 @@ use std::borrow::Cow;
 use std::fmt;
 use std::ops::Range;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use serde::de::{Deserializer, Error as _, IgnoredAny, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
 use super::prompt::Sources;
+use crate::body_buffer::BodyBuffer;
 
 /// Engines skip a byte order mark before the body, so it is no reason to refuse one.
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
@@ -140,7 +141,7 @@ impl Fields {
             quoted = format!("\"model\":{quoted}{comma}");
             self.inside..self.inside
         };
-        let mut changed = BytesMut::with_capacity(body.len() + quoted.len());
+        let mut changed = BodyBuffer::with_capacity(body.len() + quoted.len());
         changed.extend_from_slice(body.get(..place.start).unwrap_or_default());
         changed.extend_from_slice(quoted.as_bytes());
         changed.extend_from_slice(body.get(place.end..).unwrap_or_default());

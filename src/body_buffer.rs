@@ -1,0 +1,158 @@
+//! Collects a body of any size.
+//!
+//! Allocators keep memory that was freed for what may come, which after a few large prompts is
+//! hundreds of megabytes. So a large body gets memory of its own from the system, which has it back
+//! as soon as the body is let go.
+
+use std::io;
+
+use bytes::{Bytes, BytesMut};
+use memmap2::MmapMut;
+
+/// The smallest body with memory of its own, in bytes: filling that much takes far longer than
+/// asking the system for it.
+const LARGE: usize = 1 << 20;
+
+/// Bytes that are written one after the other, and then become one piece.
+#[derive(Debug)]
+pub struct BodyBuffer(Memory);
+
+#[derive(Debug)]
+enum Memory {
+    Heap(BytesMut),
+    /// So many bytes are written.
+    Own(MmapMut, usize),
+}
+
+impl BodyBuffer {
+    /// An empty buffer with room for this many bytes; it grows beyond them where it must. Room that
+    /// is never filled costs no memory where it is large.
+    pub fn with_capacity(capacity: usize) -> Self {
+        let own = (capacity >= LARGE).then(|| MmapMut::map_anon(capacity));
+        Self(match own {
+            Some(Ok(map)) => Memory::Own(map, 0),
+            // The heap may still have that much.
+            Some(Err(_)) | None => Memory::Heap(BytesMut::with_capacity(capacity)),
+        })
+    }
+
+    /// The bytes that have been written.
+    pub fn len(&self) -> usize {
+        match &self.0 {
+            Memory::Heap(bytes) => bytes.len(),
+            Memory::Own(_, length) => *length,
+        }
+    }
+
+    /// Whether nothing has been written.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// How many bytes fit without a move.
+    pub fn capacity(&self) -> usize {
+        match &self.0 {
+            Memory::Heap(bytes) => bytes.capacity(),
+            Memory::Own(map, _) => map.len(),
+        }
+    }
+
+    /// Writes `data` behind what there is.
+    pub fn extend_from_slice(&mut self, data: &[u8]) {
+        let needed = self.len() + data.len();
+        if needed > self.capacity() {
+            let mut larger = Self::with_capacity(needed.max(2 * self.capacity()));
+            larger.push(self.as_ref());
+            *self = larger;
+        }
+        self.push(data);
+    }
+
+    /// Writes what fits.
+    fn push(&mut self, data: &[u8]) {
+        match &mut self.0 {
+            Memory::Heap(bytes) => bytes.extend_from_slice(data),
+            Memory::Own(map, length) => {
+                if let Some(room) = map.get_mut(*length..*length + data.len()) {
+                    room.copy_from_slice(data);
+                    *length += data.len();
+                }
+            }
+        }
+    }
+
+    /// All of it in one piece, uncopied.
+    pub fn freeze(self) -> Bytes {
+        match self.0 {
+            Memory::Heap(bytes) => bytes.freeze(),
+            Memory::Own(map, length) => {
+                let mut bytes = Bytes::from_owner(map);
+                bytes.truncate(length);
+                bytes
+            }
+        }
+    }
+}
+
+impl Default for BodyBuffer {
+    fn default() -> Self {
+        Self::with_capacity(0)
+    }
+}
+
+impl AsRef<[u8]> for BodyBuffer {
+    fn as_ref(&self) -> &[u8] {
+        match &self.0 {
+            Memory::Heap(bytes) => bytes,
+            Memory::Own(map, length) => map.get(..*length).unwrap_or_default(),
+        }
+    }
+}
+
+impl io::Write for BodyBuffer {
+    fn write(&mut self, data: &[u8]) -> io::Result<usize> {
+        self.extend_from_slice(data);
+        Ok(data.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_written_comes_out_however_large_it_is() {
+        for capacity in [0, 1, 5000, LARGE - 1, LARGE, 3 * LARGE] {
+            for piece in [1, 1000, LARGE / 2 + 1, LARGE, 2 * LARGE] {
+                let pieces = if piece == 1 { 10 } else { 4 };
+                let mut buffer = BodyBuffer::with_capacity(capacity);
+                assert!(buffer.is_empty());
+                let mut expected = Vec::new();
+                for n in 0..pieces {
+                    let data = vec![n; piece];
+                    buffer.extend_from_slice(&data);
+                    expected.extend(data);
+                    assert_eq!(buffer.len(), expected.len());
+                }
+                assert!(buffer.as_ref() == expected, "{capacity}, {piece}");
+                assert!(buffer.freeze() == expected, "{capacity}, {piece}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_buffer_with_room_for_all_is_never_moved() {
+        for capacity in [100, LARGE, 2 * LARGE + 1] {
+            let mut buffer = BodyBuffer::with_capacity(capacity);
+            buffer.extend_from_slice(b"x");
+            let place = buffer.as_ref().as_ptr();
+            buffer.extend_from_slice(&vec![b'y'; capacity - 1]);
+            assert_eq!(buffer.as_ref().as_ptr(), place);
+            assert_eq!(buffer.freeze().as_ptr(), place);
+        }
+    }
+}
