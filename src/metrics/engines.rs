@@ -1,6 +1,6 @@
 //! Series of engines: how attempts on them end, and how they are.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -35,7 +35,7 @@ pub(super) struct Engines {
     /// By engine and condition.
     changed: Handles<IntCounter>,
     /// Since when engines are in the fleet no more.
-    gone: Mutex<HashMap<Box<str>, Instant>>,
+    gone: Mutex<HashMap<Arc<str>, Instant>>,
 }
 
 impl Engines {
@@ -98,11 +98,11 @@ impl Engines {
                 add(&self.up, i64::from(engine.condition().0 == Condition::Up));
             }
         }
-        let is_there = |label: &str| engines.iter().any(|engine| **engine.label() == *label);
+        let there: HashSet<&str> = engines.iter().map(|engine| &**engine.label()).collect();
         let mut gone = self.gone.lock().unwrap_or_else(PoisonError::into_inner);
-        gone.retain(|label, _| !is_there(label));
+        gone.retain(|label, _| !there.contains(&**label));
         for label in self.ended.firsts().into_iter().chain(self.changed.firsts()) {
-            if is_there(&label) {
+            if there.contains(&*label) {
                 continue;
             }
             let since = *gone.entry(label.clone()).or_insert(now);

@@ -8,8 +8,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use arc_swap::ArcSwap;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-type Known<V> = Words<Words<Arc<V>>>;
-type Words<T> = HashMap<Box<str>, T, BuildHasherDefault<Quick>>;
+/// Copied to grow, so every part of it is shared.
+type Known<V> = Words<Arc<Words<Arc<V>>>>;
+type Words<T> = HashMap<Arc<str>, T, BuildHasherDefault<Quick>>;
 
 /// A hash for a few words that nobody outside chooses.
 #[derive(Debug, Default)]
@@ -28,8 +29,8 @@ impl Hasher for Quick {
     }
 }
 
-/// What belongs to the values of two labels. It is looked up at every request and grows some dozen
-/// times in the life of a process, so that it is copied to grow.
+/// What belongs to the values of two labels. It is looked up at every request and grows a few times
+/// for each engine and model in the life of a process, so that it is copied to grow.
 #[derive(Debug)]
 pub(super) struct Handles<V> {
     known: ArcSwap<Known<V>>,
@@ -58,23 +59,23 @@ impl<V> Handles<V> {
         if self.with(one, other, |_| ()).is_none() {
             let mut known = Known::clone(&self.known.load());
             let others = known.entry(one.into()).or_default();
-            others.insert(other.into(), make().into());
+            Arc::make_mut(others).insert(other.into(), make().into());
             self.known.store(known.into());
         }
     }
 
     /// The values of the first label.
-    pub(super) fn firsts(&self) -> Vec<Box<str>> {
+    pub(super) fn firsts(&self) -> Vec<Arc<str>> {
         self.known.load().keys().cloned().collect()
     }
 
     /// Drops all that belongs to `one`, and gives the values of the second label it had.
-    pub(super) fn forget(&self, one: &str) -> Vec<Box<str>> {
+    pub(super) fn forget(&self, one: &str) -> Vec<Arc<str>> {
         let _growing = self.growing.lock().unwrap_or_else(PoisonError::into_inner);
         let mut known = Known::clone(&self.known.load());
         let others = known.remove(one).unwrap_or_default();
         self.known.store(known.into());
-        others.into_keys().collect()
+        others.keys().cloned().collect()
     }
 }
 
