@@ -11,7 +11,7 @@ CARGO ?= cargo
 TARGET_DIR = $${CARGO_TARGET_DIR:-target}
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test build lint tools compare compare-peers instructions promtool
+.PHONY: help demo test build lint tools compare compare-peers instructions promtool browser
 
 # What `make compare` is told: another folder or another `--only` can be given on the command line.
 RESULTS ?= benches/results/$(shell date +%F)-compare
@@ -79,3 +79,10 @@ promtool: ## Prometheus' promtool, for the tests that use it, from Debian's pack
 	test -x target/tools/usr/bin/promtool && exit 0; \
 	mkdir -p target/tools && cd target/tools && \
 	apt-get download prometheus && dpkg-deb -x prometheus_*.deb . && rm prometheus_*.deb usr/bin/prometheus
+
+# The tests that need it say that they were skipped where it is not.
+browser: ## Chromium and its driver, for the tests of the status page, from Debian's packages
+	@command -v chromedriver >/dev/null && exit 0; \
+	sudo=; if [ "$$(id -u)" != 0 ] && command -v sudo >/dev/null; then sudo=sudo; fi; \
+	$$sudo apt-get update && $$sudo env DEBIAN_FRONTEND=noninteractive \
+		apt-get install -y --no-install-recommends chromium chromium-driver
