@@ -12,6 +12,9 @@ use tokio::time::sleep;
 
 use super::answer::{Answer, End, NoAnswer};
 
+/// The most that one read of a body takes.
+const PIECE: usize = 16 * 1024;
+
 /// How a client takes its answer.
 #[derive(Clone, Copy, Debug)]
 pub enum Reading {
@@ -176,12 +179,18 @@ impl Line {
 
     async fn more(&mut self, reading: Reading) -> More {
         let before = self.taken;
-        match reading {
+        let most = match reading {
             Reading::Leave(after) if before >= after => return More::Left,
-            Reading::Slow(..) => sleep(Duration::from_millis(2)).await,
-            Reading::Fast | Reading::Leave(_) => {}
-        }
-        let mut little = (&mut self.stream).take(16 * 1024);
+            Reading::Leave(after) => PIECE.min(after - before),
+            Reading::Slow(..) => {
+                sleep(Duration::from_millis(2)).await;
+                PIECE
+            }
+            Reading::Fast => PIECE,
+        };
+        // Without it a read takes what room happens to be left, down to 64 bytes.
+        self.inbox.reserve(most);
+        let mut little = (&mut self.stream).take(most as u64);
         match little.read_buf(&mut self.inbox).await {
             Ok(0) => return More::Closed,
             Ok(read) => self.taken += read,
