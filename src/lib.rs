@@ -31,6 +31,7 @@ pub mod config;
 pub mod discovery;
 pub mod edge;
 pub mod engines;
+mod keep_alive;
 pub mod logging;
 pub mod metrics;
 pub mod proxy;

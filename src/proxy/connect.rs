@@ -1,6 +1,7 @@
 //! Connects to an engine, as long as the client waits for it.
 
 use std::io;
+use std::net;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,6 +17,7 @@ use tokio::time::{Instant, timeout};
 use super::upload::UploadSocket;
 use crate::edge::Exchange;
 use crate::engines::Engine;
+use crate::keep_alive::keep_alive;
 
 const CLIENT_LEFT: ErrorType = ErrorType::new("ClientLeftWhileConnecting");
 
@@ -58,7 +60,7 @@ impl EngineConnector {
         for (nth, address) in addresses.iter().enumerate() {
             let left = deadline.saturating_duration_since(Instant::now());
             let share = left / u32::try_from(addresses.len() - nth).unwrap_or(1);
-            last = match timeout(share, TcpStream::connect(address)).await {
+            last = match timeout(share, open(*address)).await {
                 Ok(Ok(stream)) => {
                     self.engine.connected(*address);
                     return Ok(self.wrapped(stream));
@@ -87,5 +89,25 @@ impl Connect for EngineConnector {
             stream = self.first_that_accepts() => stream,
             () = self.exchange.client_left() => Error::err_down(CLIENT_LEFT),
         }
+    }
+}
+
+async fn open(address: net::SocketAddr) -> io::Result<TcpStream> {
+    let stream = TcpStream::connect(address).await?;
+    keep_alive(&stream, address);
+    Ok(stream)
+}
+
+#[cfg(test)]
+#[cfg(target_os = "linux")]
+mod tests {
+    use super::*;
+    use crate::keep_alive::tests::{WATCHED, settings};
+
+    #[tokio::test]
+    async fn an_engine_that_vanishes_is_noticed_by_its_socket() {
+        let engine = net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let stream = open(engine.local_addr().unwrap()).await.unwrap();
+        assert_eq!(settings(&stream), Ok(WATCHED));
     }
 }
