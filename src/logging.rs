@@ -5,10 +5,12 @@
 //! spoken of in the log.
 //!
 //! - `line`: what a line looks like;
+//! - `failure`: what is shown of an error of Pingora's;
 //! - `queue`: between those who log and the thread that writes;
 //! - `destination`: the standard error, or a file that can be opened anew.
 
 mod destination;
+mod failure;
 mod line;
 mod queue;
 mod timestamp;
@@ -25,6 +27,7 @@ use log::{LevelFilter, Log, Metadata, Record};
 use crate::access_log;
 use crate::config::{LogFormat, LogLevel};
 use destination::{File, StandardError};
+pub(crate) use failure::Failure;
 use line::Lines;
 use queue::Queue;
 

@@ -56,6 +56,7 @@ use pingora_proxy::{FailToProxy, ProxyHttp, ProxyWarnLogContext, Session};
 use crate::api_error::ApiError;
 use crate::edge::Exchange;
 use crate::engines::{Catalog, Fleet, Responses};
+use crate::logging::Failure;
 use crate::metrics::Metrics;
 use crate::record::{OTHER_ROUTE, Observers};
 use crate::retry::Outcome;
@@ -350,7 +351,7 @@ impl ProxyHttp for Router {
         ctx: &mut Context,
         mut error: Box<Error>,
     ) -> Box<Error> {
-        log::debug!("id={} connect failed: {error}", ctx.request_id);
+        log::debug!("id={} connect failed: {}", ctx.request_id, Failure(&error));
         let retry = if EngineConnector::was_left(&error) {
             self.conclude(ctx, Outcome::ClientGone, "client_gone")
         } else {
@@ -385,9 +386,10 @@ impl ProxyHttp for Router {
             committed: session.response_written().is_some(),
         };
         log::debug!(
-            "id={} attempt on {} failed: {error}",
+            "id={} attempt on {} failed: {}",
             ctx.request_id,
-            running.engine.label()
+            running.engine.label(),
+            Failure(&error)
         );
         let retry = match translate::ended(&error, progress) {
             Ended::Stale => {
@@ -406,7 +408,7 @@ impl ProxyHttp for Router {
                 false
             }
             Ended::Internal => {
-                log::error!("id={} internal error: {error}", ctx.request_id);
+                log::error!("id={} internal error: {}", ctx.request_id, Failure(&error));
                 self.conclude(ctx, Outcome::ClientGone, "internal");
                 ctx.end = Some(if progress.committed {
                     End::Cut
@@ -441,8 +443,9 @@ impl ProxyHttp for Router {
         };
         if let Err(error) = self.refuse(session, ctx, &refusal).await {
             log::debug!(
-                "id={} the answer could not be sent: {error}",
-                ctx.request_id
+                "id={} the answer could not be sent: {}",
+                ctx.request_id,
+                Failure(&error)
             );
         }
         FailToProxy {

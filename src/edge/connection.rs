@@ -27,6 +27,7 @@ use super::scratch::append;
 use super::session::ClientSession;
 use super::stream::{ClientStream, Gate};
 use crate::api_error::ApiError;
+use crate::logging::Failure;
 
 /// What an HTTP/2 client with prior knowledge sends first (RFC 9113 section 3.4).
 const H2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -148,7 +149,7 @@ where
             let mut session = ServerSession::new_http1(stream);
             session.set_pipelined_prefix(std::mem::take(&mut early));
             if let Err(error) = session.read_request().await {
-                log::debug!("a request head was refused: {error}");
+                log::debug!("a request head was refused: {}", Failure(&error));
                 let refusal = ApiError::invalid_request("the request head is malformed");
                 gate.open();
                 if let Some(stream) = into_stream(session) {

@@ -12,6 +12,7 @@ use pingora_http::RequestHeader;
 use tokio::time::{Instant, timeout_at};
 
 use super::Engine;
+use crate::logging;
 use crate::retry::Failure;
 
 /// The largest answer that is read.
@@ -33,7 +34,7 @@ pub enum AskError {
     #[error("it did not answer within {0:?}")]
     Timeout(Duration),
     /// The connection broke, or what came over it is no HTTP.
-    #[error("{0}")]
+    #[error("its answer broke off or is no HTTP: {}", logging::Failure(.0))]
     Broken(#[from] Box<pingora_core::Error>),
     /// The answer is larger than any honest one.
     #[error("its answer is larger than {MAX_ANSWER} bytes")]

@@ -5,6 +5,8 @@ use crate::support::*;
 const EDGE_KEY: &str = "sk-edge-41c7d0";
 const ENGINE_KEY: &str = "sk-engine-9be2a6";
 const OTHER_KEY: &str = "sk-other-d5f803";
+/// In an engine's answer.
+const ANSWERED: &str = "sk-answered-7f3b1c";
 
 const MODELS: &str = r#"{"object":"list","data":[{"id":"m","object":"model"}]}"#;
 
@@ -190,12 +192,14 @@ async fn c35_a_list_asked_with_one_clients_key_is_not_shown_to_another() {
 
 #[tokio::test(start_paused = true)]
 async fn c35_no_key_is_in_any_log_line_however_much_is_logged() {
-    let traced = trace(&[EDGE_KEY, ENGINE_KEY, OTHER_KEY, "traced-id-1"]);
+    let traced = trace(&[EDGE_KEY, ENGINE_KEY, OTHER_KEY, ANSWERED, "traced-id-1"]);
     let engine = hesitant().await;
+    let garbled = format!("HTTP/1.1 200 OK\r\n{ANSWERED} no field\r\n\r\n");
+    let garbled = ScriptedEngine::start(raw(garbled)).await;
     let gone = ScriptedEngine::start(rst_at(Point::Request)).await;
     for (edge_key, engine_key) in [(false, false), (false, true), (true, false), (true, true)] {
         let edge = edge(&keys(edge_key, engine_key))
-            .engines([&gone, &engine])
+            .engines([&gone, &garbled, &engine])
             .start()
             .await;
         let good = bearer(EDGE_KEY);
@@ -231,6 +235,7 @@ async fn c35_no_key_is_in_any_log_line_however_much_is_logged() {
         heard.iter().any(|line| line.contains("traced-id-1")),
         "the log is heard"
     );
+    assert!(garbled.seen() > 0, "a malformed head was met");
     let leaks: Vec<_> = heard.iter().filter(|line| line.contains("sk-")).collect();
     assert!(leaks.is_empty(), "{leaks:#?}");
 }
