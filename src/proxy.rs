@@ -52,6 +52,7 @@ use pingora_core::upstreams::peer::HttpPeer;
 use pingora_core::{Error, ErrorType, Result};
 use pingora_http::{RequestHeader, ResponseHeader};
 use pingora_proxy::{FailToProxy, ProxyHttp, ProxyWarnLogContext, Session};
+use tokio::sync::Semaphore;
 
 use crate::api_error::ApiError;
 use crate::edge::Exchange;
@@ -85,6 +86,8 @@ pub struct Router {
     tracer: Option<Tracer>,
     other_route: Arc<str>,
     held: Held,
+    /// Compressed bodies that may be read at once, each by a core.
+    decoders: Arc<Semaphore>,
     plan: Arc<ArcSwap<Plan>>,
     /// Tells connections that must not come from the pool from all others.
     fresh: AtomicU64,
@@ -110,6 +113,7 @@ impl Router {
             tracer,
             other_route: OTHER_ROUTE.into(),
             held: Held::default(),
+            decoders: Arc::new(Semaphore::new(cores())),
             plan,
             fresh: AtomicU64::new(1),
         }
@@ -119,6 +123,10 @@ impl Router {
     fn next_fresh_group(&self) -> u64 {
         u64::MAX - self.fresh.fetch_add(1, Ordering::Relaxed)
     }
+}
+
+fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
 }
 
 #[async_trait]

@@ -213,9 +213,15 @@ impl Router {
         let reading = if codings.is_empty() {
             Reading::of(format, fields, &codings, body, limit, &plan.wanted)?
         } else {
-            // A few compressed bytes can be long to read.
+            // A few compressed bytes can be long to read, and many once they are read.
+            let turn = Arc::clone(&self.decoders).acquire_owned().await;
+            let turn = turn.map_err(|_| ApiError::internal())?;
             let (fields, body, wanted) = (fields.clone(), body.clone(), plan.wanted.clone());
-            let read = move || Reading::of(format, &fields, &codings, &body, limit, &wanted);
+            let read = move || {
+                // Kept to the end, also where the client has left.
+                let _turn = turn;
+                Reading::of(format, &fields, &codings, &body, limit, &wanted)
+            };
             tokio::task::spawn_blocking(read)
                 .await
                 .map_err(|_| ApiError::internal())??

@@ -126,6 +126,37 @@ async fn c24_twenty_clients_that_do_not_read_cost_little_memory_and_lose_nothing
 }
 
 #[tokio::test]
+async fn c15_many_bodies_that_grow_when_they_are_read_are_read_a_few_at_a_time() {
+    const CLIENTS: usize = 64;
+    const LIMIT: usize = 16 * MIB;
+    let engine = ScriptedEngine::start(ok("warm")).await;
+    let limit = LIMIT.to_string();
+    let flags = ["--max-request-body-bytes", &limit, "--threads", "4"];
+    let router = Process::start(&engine, &flags, &[]).await;
+    let mut client = Client::connect(router.addr).await;
+    assert_eq!(client.ask(&req_n()).await.text(), "warm");
+    let idle = router.peak_memory();
+    let bomb = zstd::encode_all(&vec![b' '; LIMIT + 1][..], 1).unwrap();
+    assert!(bomb.len() < LIMIT / 1000, "{} bytes", bomb.len());
+    let bomb = req_n().set("Content-Encoding", "zstd").body(bomb);
+    let mut clients = Vec::new();
+    for _ in 0..CLIENTS {
+        let mut client = Client::connect(router.addr).await.patient(secs(60));
+        client.send_request(&bomb).await;
+        clients.push(client);
+    }
+    for client in &mut clients {
+        assert_eq!(client.read_response().await.status, 413);
+    }
+    let cores = std::thread::available_parallelism().unwrap().get();
+    let used = router.peak_memory() - idle;
+    assert!(used > LIMIT / 2, "{used} bytes cannot hold a body");
+    // A buffer that grows is there twice for a moment.
+    assert!(used < cores * 3 * LIMIT, "{used} bytes were in use");
+    assert_eq!(engine.seen(), 1);
+}
+
+#[tokio::test]
 async fn c18_clients_that_vanish_in_their_upload_keep_no_core_busy() {
     let engine = ScriptedEngine::start(ok("good")).await;
     let router = Process::start(&engine, &RETRYING, &[]).await;

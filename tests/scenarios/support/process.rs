@@ -82,6 +82,15 @@ impl Process {
         pages * 4096
     }
 
+    /// The most resident memory there has been, in bytes.
+    pub fn peak_memory(&self) -> usize {
+        let process = self.id();
+        let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap();
+        let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+        let kib = peak.unwrap().trim().trim_end_matches(" kB");
+        kib.parse::<usize>().unwrap() * 1024
+    }
+
     /// Time of the processor used so far, in hundredths of a second.
     pub fn ticks(&self) -> u64 {
         let process = self.id();
