@@ -15,8 +15,23 @@ const LINGER: Duration = Duration::from_secs(30);
 /// The longest silence of the client in that time.
 const LINGER_SILENCE: Duration = Duration::from_secs(5);
 
+/// The header fields of an error that is logged as `request_id`, with a body of this length.
+pub(super) fn fields(
+    refusal: &ApiError,
+    request_id: &str,
+    length: usize,
+) -> Vec<(&'static str, String)> {
+    let allow = refusal.allow().map(|allow| ("allow", allow.to_owned()));
+    let rest = [
+        ("content-type", "application/json".to_owned()),
+        ("content-length", length.to_string()),
+        ("x-request-id", request_id.to_owned()),
+    ];
+    allow.into_iter().chain(rest).collect()
+}
+
 /// The bytes of an error on a connection that closes after it.
-pub(super) fn to_wire(refusal: &ApiError) -> Vec<u8> {
+pub(super) fn to_wire(refusal: &ApiError, request_id: &str) -> Vec<u8> {
     use std::fmt::Write as _;
 
     let body = refusal.body();
@@ -27,14 +42,10 @@ pub(super) fn to_wire(refusal: &ApiError) -> Vec<u8> {
         status.as_str(),
         status.canonical_reason().unwrap_or("")
     );
-    if let Some(allow) = refusal.allow() {
-        let _ = write!(head, "allow: {allow}\r\n");
+    for (name, value) in fields(refusal, request_id, body.len()) {
+        let _ = write!(head, "{name}: {value}\r\n");
     }
-    let _ = write!(
-        head,
-        "content-type: application/json\r\ncontent-length: {}\r\nconnection: close\r\n\r\n",
-        body.len()
-    );
+    head.push_str("connection: close\r\n\r\n");
     let mut wire = head.into_bytes();
     wire.extend_from_slice(&body);
     wire

@@ -52,8 +52,9 @@ pub struct EdgeOptions {
     pub patience: Patience,
 }
 
-/// Is told of the requests that are refused before they have a session.
-pub type OnRefusal = Box<dyn Fn(&ApiError, Option<SocketAddr>) + Send + Sync>;
+/// Is told of the requests that are refused before they have a session, and gives each the id it
+/// is logged with.
+pub type OnRefusal = Box<dyn Fn(&ApiError, Option<SocketAddr>) -> String + Send + Sync>;
 
 /// The application behind a public listener: reads requests and hands them to Pingora's proxy.
 pub struct Edge<P> {
@@ -142,7 +143,9 @@ where
             let head = match self.read_head(&mut stream, &mut early).await {
                 Ok(Some(head)) => head,
                 Ok(None) => return,
-                Err(refusal) => return self.refuse(stream, &refusal, client.address).await,
+                Err(refusal) => {
+                    return self.refuse(stream, &refusal, client.address).await;
+                }
             };
             let rest = early.split_off(head.length);
             gate.begin(head.body, rest);
@@ -182,11 +185,21 @@ where
     }
 
     /// Answers a request that has no session, and closes.
-    async fn refuse(&self, mut stream: Stream, refusal: &ApiError, client: Option<SocketAddr>) {
-        (self.on_refusal)(refusal, client);
-        if stream.write_all(&to_wire(refusal)).await.is_ok() && stream.flush().await.is_ok() {
+    async fn refuse(
+        &self,
+        mut stream: Stream,
+        refusal: &ApiError,
+        client: Option<SocketAddr>,
+    ) {
+        let id = self.refused(refusal, client);
+        if stream.write_all(&to_wire(refusal, &id)).await.is_ok() && stream.flush().await.is_ok() {
             linger(stream).await;
         }
+    }
+
+    /// Tells of a request that is refused before it has a session, and gives its id.
+    pub(super) fn refused(&self, refusal: &ApiError, client: Option<SocketAddr>) -> String {
+        (self.on_refusal)(refusal, client)
     }
 
     /// Reads a request head within its time; `None` when none will come.
@@ -278,7 +291,8 @@ where
                 let Some(counted) = self.quota.enter(address.ip(), limit) else {
                     let limit = limit.map_or(0, NonZeroUsize::get);
                     let refusal = ApiError::too_many_connections(limit);
-                    self.refuse(stream, &refusal, Some(address)).await;
+                    self.refuse(stream, &refusal, Some(address))
+                        .await;
                     return None;
                 };
                 Some(counted)

@@ -66,11 +66,13 @@ impl Router {
     }
 }
 
-/// Tells of the requests that are refused before they get as far as a [`Router`].
+/// Tells of the requests that are refused before they get as far as a [`Router`], and names each
+/// for its client as it is logged.
 pub fn on_refusal(observers: Observers) -> OnRefusal {
     Box::new(move |refusal, client| {
+        let request_id = new_request_id(rand::random());
         observers.ended(&Record {
-            request_id: &new_request_id(rand::random()),
+            request_id: &request_id,
             trace: None,
             client,
             method: "-",
@@ -91,5 +93,6 @@ pub fn on_refusal(observers: Observers) -> OnRefusal {
             bytes_out: 0,
             usage: Usage::default(),
         });
+        request_id
     })
 }

@@ -354,6 +354,45 @@ async fn c35_our_own_answers_carry_an_id_as_well() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn c35_answers_to_what_is_no_request_carry_the_id_of_the_log_as_well() {
+    let engine = ScriptedEngine::start(ok("{}")).await;
+    let edge = edge("max_connections_per_client: 1\n")
+        .engines([&engine])
+        .start()
+        .await;
+    for (request, status) in [
+        (req_n().header("Bad Name", "x").to_bytes(), 400),
+        (Request::new("CONNECT", "a:443").to_bytes(), 405),
+        (b"POST /v1/chat".to_vec(), 408),
+        (post(&format!("/{}", "a".repeat(20_000))).to_bytes(), 414),
+        (req_n().header("X-Big", "a".repeat(70_000)).to_bytes(), 431),
+    ] {
+        let mut client = Client::connect(edge.addr()).await;
+        client.send(request).await;
+        carries_the_id_of_the_log(&edge, &client.read_response().await, status).await;
+        client.close();
+        let closed = async {
+            while edge.open() > 0 {
+                tokio::time::sleep(ms(1)).await;
+            }
+        };
+        within(PATIENCE, || "it stays open".to_owned(), closed).await;
+    }
+    let mut first = Client::connect(edge.addr()).await;
+    assert_eq!(first.ask(&req_n()).await.status, 200);
+    let refused = edge.ask(&req_n()).await;
+    carries_the_id_of_the_log(&edge, &refused, 429).await;
+}
+
+async fn carries_the_id_of_the_log(edge: &TestEdge, response: &Response, status: u16) {
+    assert_eq!(response.status, status);
+    let id = response.headers.get("x-request-id").unwrap();
+    assert!(is_fresh(id), "{id}");
+    let line = edge.access_line(id).await;
+    assert!(line.contains(&format!(" status={status} ")), "{line}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn c35_an_engines_own_id_does_not_replace_the_requests() {
     let engine = ScriptedEngine::start(ok("{}").header("X-Request-Id", "engines")).await;
     let edge = edge("").engines([&engine]).start().await;
