@@ -11,9 +11,13 @@ use crate::api_error::ApiError;
 
 /// How long a connection that is being closed is still read from in all, so that the answer
 /// reaches a client which is still sending.
-const LINGER: Duration = Duration::from_secs(30);
+pub(super) const LINGER: Duration = Duration::from_secs(30);
 /// The longest silence of the client in that time.
 const LINGER_SILENCE: Duration = Duration::from_secs(5);
+
+/// As above, for a connection that is one too many: the answer is most likely taken in that time,
+/// and many of them cost little.
+pub(super) const LINGER_BRIEFLY: Duration = Duration::from_millis(200);
 
 /// The header fields of an error that is logged as `request_id`, with a body of this length.
 pub(super) fn fields(
@@ -52,8 +56,8 @@ pub(super) fn to_wire(refusal: &ApiError, request_id: &str) -> Vec<u8> {
 }
 
 /// Closes our side and reads what the client still sends, since closing with unread bytes would
-/// reset the connection and take the answer away from it.
-pub(super) async fn linger(mut stream: Stream) {
+/// reset the connection and take the answer away from it; not `longest` in all.
+pub(super) async fn linger(mut stream: Stream, longest: Duration) {
     let drain = async {
         stream.shutdown().await;
         let mut sink = BytesMut::with_capacity(16 * 1024);
@@ -61,5 +65,5 @@ pub(super) async fn linger(mut stream: Stream) {
             sink.clear();
         }
     };
-    let _ = timeout(LINGER, drain).await;
+    let _ = timeout(longest, drain).await;
 }

@@ -18,7 +18,7 @@ use pingora_proxy::{HttpProxy, ProxyHttp};
 use tokio::io::AsyncWriteExt;
 use tokio::time::timeout;
 
-use super::closing::{linger, to_wire};
+use super::closing::{LINGER, LINGER_BRIEFLY, linger, to_wire};
 use super::exchange::{Client, Exchange, Patience};
 use super::h2::H2;
 use super::head::{self, Head};
@@ -144,7 +144,7 @@ where
                 Ok(Some(head)) => head,
                 Ok(None) => return,
                 Err(refusal) => {
-                    return self.refuse(stream, &refusal, client.address).await;
+                    return self.refuse(stream, &refusal, client.address, LINGER).await;
                 }
             };
             let rest = early.split_off(head.length);
@@ -156,7 +156,7 @@ where
                 let refusal = ApiError::invalid_request("the request head is malformed");
                 gate.open();
                 if let Some(stream) = into_stream(session) {
-                    self.refuse(stream, &refusal, client.address).await;
+                    self.refuse(stream, &refusal, client.address, LINGER).await;
                 }
                 return;
             }
@@ -172,7 +172,7 @@ where
                 // What comes behind is the rest of the body, or another protocol.
                 gate.open();
                 if let Some(stream) = into_stream(session) {
-                    linger(stream).await;
+                    linger(stream, LINGER).await;
                 }
                 return;
             }
@@ -184,16 +184,17 @@ where
         }
     }
 
-    /// Answers a request that has no session, and closes.
+    /// Answers a request that has no session, and closes; the client is heard for this long.
     async fn refuse(
         &self,
         mut stream: Stream,
         refusal: &ApiError,
         client: Option<SocketAddr>,
+        longest: Duration,
     ) {
         let id = self.refused(refusal, client);
         if stream.write_all(&to_wire(refusal, &id)).await.is_ok() && stream.flush().await.is_ok() {
-            linger(stream).await;
+            linger(stream, longest).await;
         }
     }
 
@@ -291,7 +292,8 @@ where
                 let Some(counted) = self.quota.enter(address.ip(), limit) else {
                     let limit = limit.map_or(0, NonZeroUsize::get);
                     let refusal = ApiError::too_many_connections(limit);
-                    self.refuse(stream, &refusal, Some(address))
+                    // It is not counted, so it must not last.
+                    self.refuse(stream, &refusal, Some(address), LINGER_BRIEFLY)
                         .await;
                     return None;
                 };

@@ -38,3 +38,32 @@ async fn a_client_with_too_many_connections_is_told_so_until_one_closes() {
     )
     .await;
 }
+
+#[tokio::test]
+async fn connections_above_the_limit_do_not_last() {
+    const CROWD: usize = 100;
+    let engine = ScriptedEngine::start(ok("fine")).await;
+    let router = Process::start(&engine, &["--max-connections-per-client", "1"], &[]).await;
+    let mut first = Client::connect(router.addr).await;
+    assert_eq!(first.ask(&req_n()).await.status, 200);
+    let idle = router.descriptors();
+    let mut crowd = Vec::new();
+    for _ in 0..CROWD {
+        crowd.push(Client::connect(router.addr).await);
+    }
+    for client in &mut crowd {
+        assert_eq!(client.read_response().await.status, 429);
+    }
+    let closed = async {
+        while router.descriptors() > idle + CROWD / 20 {
+            // They are not even silent.
+            for client in &mut crowd {
+                let _ = client.try_send(b"x").await;
+            }
+            tokio::time::sleep(ms(50)).await;
+        }
+    };
+    let complaint = || format!("{} of {idle} descriptors are open", router.descriptors());
+    within(PATIENCE, complaint, closed).await;
+    assert_eq!(first.ask(&req_n()).await.status, 200);
+}

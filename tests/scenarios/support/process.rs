@@ -91,6 +91,13 @@ impl Process {
         kib.parse::<usize>().unwrap() * 1024
     }
 
+    /// How many files and sockets it has open.
+    pub fn descriptors(&self) -> usize {
+        let process = self.id();
+        let open = std::fs::read_dir(format!("/proc/{process}/fd")).unwrap();
+        open.count()
+    }
+
     /// Time of the processor used so far, in hundredths of a second.
     pub fn ticks(&self) -> u64 {
         let process = self.id();
