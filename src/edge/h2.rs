@@ -4,13 +4,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use http::Method;
+use pingora_core::Result;
 use pingora_core::apps::{HttpServerApp, HttpServerOptions, ReusedHttpStream};
 use pingora_core::protocols::http::ServerSession;
 use pingora_core::server::ShutdownWatch;
+use pingora_http::ResponseHeader;
 use pingora_proxy::ProxyHttp;
 
+use super::closing::fields;
 use super::connection::Edge;
 use super::exchange::Client;
+use super::head::METHODS;
+use crate::api_error::ApiError;
+use crate::logging::Failure;
 
 /// Between the last byte of a response that was cut and the reset of its stream, which would
 /// overtake bytes that have not left for the client. Nothing tells when they have, so this is
@@ -38,6 +45,24 @@ impl<P> H2<P> {
     }
 }
 
+impl<P> H2<P>
+where
+    P: ProxyHttp + Send + Sync + 'static,
+    P::CTX: Send + Sync,
+{
+    async fn refuse_connect(&self, mut session: ServerSession) -> Result<()> {
+        let refusal = ApiError::method_not_allowed("CONNECT", METHODS);
+        let id = self.edge.refused(&refusal, self.client.address);
+        let body = refusal.body();
+        let mut head = ResponseHeader::build(refusal.status(), Some(4))?;
+        for (name, value) in fields(&refusal, &id, body.len()) {
+            head.insert_header(name, value)?;
+        }
+        session.write_response_header(Box::new(head)).await?;
+        session.write_response_body(body, true).await
+    }
+}
+
 #[async_trait]
 impl<P> HttpServerApp for H2<P>
 where
@@ -49,6 +74,13 @@ where
         session: ServerSession,
         shutdown: &ShutdownWatch,
     ) -> Option<ReusedHttpStream> {
+        if session.req_header().method == Method::CONNECT {
+            // Pingora's proxy would answer this in a shape of its own, and tell nobody.
+            if let Err(error) = self.refuse_connect(session).await {
+                log::debug!("a refusal could not be sent: {}", Failure(&error));
+            }
+            return None;
+        }
         if let Some((mut session, false)) = self.edge.serve(session, &self.client, shutdown).await {
             tokio::time::sleep(RESET_DELAY).await;
             session.shutdown().await;

@@ -22,6 +22,9 @@ pub const MAX_HEAD: usize = 64 * 1024;
 /// The most header fields of a request.
 pub const MAX_FIELDS: usize = 128;
 
+/// What is answered to CONNECT and TRACE, which no route takes.
+pub(super) const METHODS: &str = "GET, HEAD, POST";
+
 const END: &[u8] = b"\r\n\r\n";
 
 static FINDER: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(END));
@@ -165,8 +168,8 @@ fn check_request_line(line: &[u8]) -> Result<Minor, ApiError> {
         return Err(refuse());
     }
     match method {
-        b"CONNECT" => Err(ApiError::method_not_allowed("CONNECT", "GET, HEAD, POST")),
-        b"TRACE" => Err(ApiError::method_not_allowed("TRACE", "GET, HEAD, POST")),
+        b"CONNECT" => Err(ApiError::method_not_allowed("CONNECT", METHODS)),
+        b"TRACE" => Err(ApiError::method_not_allowed("TRACE", METHODS)),
         _ => Ok(minor),
     }
 }

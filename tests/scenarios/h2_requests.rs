@@ -63,6 +63,34 @@ async fn ask(
         .await
 }
 
+#[tokio::test(start_paused = true)]
+async fn c44_a_tunnel_over_h2_is_refused_as_everything_else_is() {
+    let (engine, edge) = served_with("").await;
+    let mut client = H2Client::connect(&edge).await;
+    for (nth, ends) in [(1.0, true), (2.0, false)] {
+        let request = http::Request::connect("edge.test:443")
+            .version(http::Version::HTTP_2)
+            .body(())
+            .unwrap();
+        let mut send = ready(&client.send).await;
+        let (response, body) = send.send_request(request, ends).unwrap();
+        let answer = Asked { response, body }.answer().await;
+        assert_eq!(
+            (answer.status, &*code(&answer)),
+            (405, "method_not_allowed")
+        );
+        let field = |name| answer.headers[name].to_str().unwrap();
+        assert_eq!(field("allow"), "GET, HEAD, POST");
+        assert_eq!(field("content-type"), "application/json");
+        assert!(!answer.headers.contains_key("server"));
+        let line = edge.access_line(field("x-request-id")).await;
+        assert!(line.contains(" status=405 "), "{line}");
+        assert_eq!(edge.requests("own_error"), nth);
+    }
+    assert_eq!(ask(&mut client, "POST", CHAT, &[], BODY).await.status, 200);
+    assert_eq!(engine.seen(), 1);
+}
+
 fn code(answer: &Answer) -> String {
     let body: serde_json::Value = serde_json::from_slice(&answer.body).unwrap();
     body["error"]["code"].as_str().unwrap().to_owned()
