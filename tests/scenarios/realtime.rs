@@ -4,8 +4,12 @@ use crate::support::*;
 
 const SWITCHED: &str = "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n\r\n";
 
-fn upgrade() -> Request {
+/// What an engine breaks the conversation off at.
+const BREAK: &[u8] = b"break";
+
+fn upgrade(id: &str) -> Request {
     Request::new("GET", "/v1/realtime?model=m")
+        .set("X-Request-Id", id)
         .set("Connection", "Upgrade")
         .set("Upgrade", "websocket")
         .set("Sec-WebSocket-Version", "13")
@@ -56,6 +60,7 @@ mod echo {
         loop {
             match stream.read(&mut buffer).await? {
                 0 => return Ok(()),
+                n if buffer[..n] == *super::BREAK => return stream.set_zero_linger(),
                 n => stream.write_all(&buffer[..n]).await?,
             }
         }
@@ -78,10 +83,10 @@ async fn read_until(stream: &mut tokio::net::TcpStream, text: &str) -> String {
     String::from_utf8(seen).unwrap()
 }
 
-async fn talk(edge: &TestEdge) -> tokio::net::TcpStream {
+async fn talk(edge: &TestEdge, id: &str) -> tokio::net::TcpStream {
     use tokio::io::AsyncWriteExt;
     let mut stream = tokio::net::TcpStream::connect(edge.addr()).await.unwrap();
-    stream.write_all(&upgrade().to_bytes()).await.unwrap();
+    stream.write_all(&upgrade(id).to_bytes()).await.unwrap();
     let head = read_until(&mut stream, "hello").await;
     assert!(head.starts_with("HTTP/1.1 101 "), "{head}");
     for message in ["one", "two", "three"] {
@@ -96,7 +101,7 @@ async fn a_websocket_is_upgraded_and_piped_both_ways() {
     let mut engine = echo::start().await;
     let yaml = format!("{RETRIES}first_byte_timeout_ms: 1000\nstream_idle_timeout_ms: 1000\n");
     let edge = edge(&yaml).url(&engine.url, &["m"]).start().await;
-    let mut stream = talk(&edge).await;
+    let mut stream = talk(&edge, "talk-1").await;
     let head = engine.heads.recv().await.unwrap().to_ascii_lowercase();
     assert!(
         head.starts_with("get /v1/realtime?model=m http/1.1\r\n"),
@@ -122,6 +127,36 @@ async fn a_websocket_is_upgraded_and_piped_both_ways() {
     edge.wait_until_idle().await;
     let routes = [("route", "/v1/realtime"), ("status", "101")];
     assert_eq!(edge.metric("vllm_pingora_requests_total", &routes), 1.0);
+    let line = edge.access_line("talk-1").await;
+    let ended = " status=101 outcome=answered reason=answered ";
+    assert!(line.contains(ended), "{line}");
+    // What both said, without the heads.
+    assert!(line.contains(" bytes_in=15 bytes_out=20 "), "{line}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_conversation_that_its_engine_breaks_off_is_cut_and_not_begun_again() {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    let mut engine = echo::start().await;
+    let other = ScriptedEngine::start(ok("")).await;
+    let edge = edge(RETRIES)
+        .url(&engine.url, &["m"])
+        .engines([&other])
+        .start()
+        .await;
+    let mut stream = talk(&edge, "talk-4").await;
+    stream.write_all(BREAK).await.unwrap();
+    let mut rest = Vec::new();
+    let read = stream.read_to_end(&mut rest);
+    let _ = within(PATIENCE, || "the client is left waiting".to_owned(), read).await;
+    assert!(rest.is_empty(), "{rest:?}");
+    assert!(engine.ended.recv().await.is_some());
+    let line = edge.access_line("talk-4").await;
+    let ended = " status=101 outcome=cut reason=committed ";
+    assert!(line.contains(ended), "{line}");
+    assert!(line.contains(" bytes_in=16 bytes_out=16 "), "{line}");
+    assert_eq!(other.seen(), 0);
 }
 
 #[tokio::test(start_paused = true)]
@@ -136,7 +171,7 @@ async fn an_upgrade_is_failed_over_until_an_engine_accepts_it() {
         .url(&engine.url, &["m"])
         .start()
         .await;
-    talk(&edge).await;
+    talk(&edge, "talk-2").await;
     assert_eq!(busy.seen(), 1);
 }
 
@@ -145,7 +180,7 @@ async fn an_upgrade_that_is_declined_is_an_answer_and_ends_the_connection() {
     let engine = ScriptedEngine::start(status(403).body("no")).await;
     let edge = edge(RETRIES).engines([&engine]).start().await;
     let mut client = Client::connect(edge.addr()).await;
-    let mut bytes = upgrade().to_bytes();
+    let mut bytes = upgrade("talk-3").to_bytes();
     bytes.extend_from_slice(b"GET /v1/models HTTP/1.1\r\nHost: e\r\n\r\n");
     client.send(bytes).await;
     let response = client.read_response().await;
