@@ -299,6 +299,11 @@ pub(super) fn is_token_byte(byte: u8) -> bool {
 }
 
 /// The bytes of a token, by RFC 9110 section 5.6.2.
+#[allow(
+    clippy::cast_possible_truncation,
+    clippy::indexing_slicing,
+    reason = "made by the compiler, for every byte there is"
+)]
 static TOKEN_BYTES: [bool; 256] = {
     let mut table = [false; 256];
     let mut byte = 0;
