@@ -121,6 +121,8 @@ fn text(record: &Record<'_>) -> String {
     }
     line.push_str(" backoff_ms=");
     push_millis(&mut line, record.backoff);
+    line.push_str(" hold_ms=");
+    push_millis(&mut line, record.held);
     line.push_str(" ttft_ms=");
     push_or_dash(&mut line, record.first_byte, push_millis);
     line.push_str(" total_ms=");
@@ -218,6 +220,7 @@ struct Object<'a> {
     reason: &'a str,
     attempts: Vec<AttemptObject<'a>>,
     backoff_ms: f64,
+    hold_ms: f64,
     ttft_ms: Option<f64>,
     total_ms: f64,
     bytes_in: usize,
@@ -254,6 +257,7 @@ fn json(record: &Record<'_>) -> String {
         reason: record.reason,
         attempts: attempts.collect(),
         backoff_ms: rounded(record.backoff),
+        hold_ms: rounded(record.held),
         ttft_ms: record.first_byte.map(rounded),
         total_ms: rounded(record.total),
         bytes_in: record.bytes_in,
@@ -315,6 +319,8 @@ mod tests {
             attempts,
             backoff: Duration::ZERO,
             backoffs: &[],
+            held: Duration::from_micros(1_500),
+            holds: &[],
             first_byte: Some(Duration::from_millis(11)),
             total: Duration::from_millis(13),
             bytes_in: 20,
@@ -334,7 +340,7 @@ mod tests {
             "id=r-1 client=127.0.0.1:5000 method=POST path=/v1/completions route=/v1/completions \
              model=m stream=true status=200 outcome=answered reason=answered \
              attempts=http://a:connect:0.3ms,http://b:answered/200:12.0ms backoff_ms=0.0 \
-             ttft_ms=11.0 total_ms=13.0 bytes_in=20 bytes_out=300 prompt_tokens=5 \
+             hold_ms=1.5 ttft_ms=11.0 total_ms=13.0 bytes_in=20 bytes_out=300 prompt_tokens=5 \
              completion_tokens=7"
         );
     }
@@ -346,6 +352,7 @@ mod tests {
         assert_eq!(line["attempts"][0]["outcome"], "connect");
         assert_eq!(line["attempts"][1]["status"], 200);
         assert_eq!(line["ttft_ms"], 11.0);
+        assert_eq!(line["hold_ms"], 1.5);
         assert_eq!(line["outcome"], "answered");
         assert_eq!(line["route"], "/v1/completions");
         assert_eq!(line["completion_tokens"], 7);

@@ -54,6 +54,7 @@ pub struct Metrics {
     in_flight: IntGauge,
     held: IntGauge,
     holds: IntCounterVec,
+    hold_time: Histogram,
     spans: IntCounterVec,
     reloads: IntCounterVec,
     last_reload: IntGauge,
@@ -70,6 +71,7 @@ impl Metrics {
         let registry = Registry::new();
         let stale = IntCounter::with_opts(opts(&names::STALE_CONNECTIONS))?;
         let backoff = Histogram::with_opts(histogram_opts(&names::BACKOFF))?;
+        let hold_time = Histogram::with_opts(histogram_opts(&names::HOLD))?;
         let in_flight = IntGauge::with_opts(opts(&names::IN_FLIGHT))?;
         let held = IntGauge::with_opts(opts(&names::HELD))?;
         let last_reload = IntGauge::with_opts(opts(&names::LAST_RELOAD))?;
@@ -98,6 +100,7 @@ impl Metrics {
             in_flight: register(&registry, in_flight)?,
             held: register(&registry, held)?,
             holds,
+            hold_time: register(&registry, hold_time)?,
             spans,
             reloads,
             last_reload: register(&registry, last_reload)?,
@@ -204,6 +207,9 @@ impl Metrics {
 impl Observer for Metrics {
     fn ended(&self, record: &Record<'_>) {
         self.requests.ended(record);
+        if !record.holds.is_empty() {
+            self.hold_time.observe(record.held.as_secs_f64());
+        }
     }
 }
 

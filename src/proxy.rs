@@ -150,6 +150,7 @@ impl ProxyHttp for Router {
             backoff_total: Duration::ZERO,
             backoffs: Vec::new(),
             held: Duration::ZERO,
+            holds: Vec::new(),
         }
     }
 

@@ -51,6 +51,10 @@ pub struct Record<'a> {
     pub backoff: Duration,
     /// These waits, in order; the last may have been broken off.
     pub backoffs: &'a [Backoff],
+    /// Time spent waiting for an engine to come up.
+    pub held: Duration,
+    /// These waits, in order.
+    pub holds: &'a [Hold],
     /// From the head read to the first body byte sent.
     pub first_byte: Option<Duration>,
     /// From the head read to the end.
@@ -109,6 +113,17 @@ pub struct Backoff {
     pub delay: Duration,
     /// What made it necessary.
     pub reason: &'static str,
+}
+
+/// One wait of a request for an engine to come up.
+#[derive(Clone, Copy, Debug)]
+pub struct Hold {
+    /// From the request's head read to its start.
+    pub begun: Duration,
+    /// From its start to its end.
+    pub took: Duration,
+    /// How it ended: one of a closed list.
+    pub result: &'static str,
 }
 
 /// Is told how each request ended, once.

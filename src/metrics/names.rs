@@ -234,6 +234,15 @@ pub const HOLDS: Name = counter(
     &["result"],
     "Waits for an engine to come up, by how they ended: served, timeout, full, unknown, client_gone",
 );
+/// The time of such waits.
+pub const HOLD: Name = histogram(
+    "vllm_pingora_hold_seconds",
+    &[],
+    "Time requests have waited for an engine to come up, of those that had to",
+    &[
+        0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0,
+    ],
+);
 /// Spans of traces by what became of them.
 pub const SPANS: Name = counter(
     "vllm_pingora_spans_total",
@@ -325,6 +334,7 @@ pub const ALL: &[Name] = &[
     ENGINE_CHANGES,
     HELD,
     HOLDS,
+    HOLD,
     SPANS,
     RELOADS,
     LAST_RELOAD,

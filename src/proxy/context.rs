@@ -10,7 +10,7 @@ use crate::api_error::ApiError;
 use crate::edge::Exchange;
 use crate::engines::{Engine, Placed, Pool};
 use crate::metrics::GaugeGuard;
-use crate::record::{ANSWERED, Attempt, Backoff, Usage};
+use crate::record::{ANSWERED, Attempt, Backoff, Hold, Usage};
 use crate::retry::{Attempts, Failure, RetryReason, StopReason};
 use crate::routing::Blocks;
 use crate::traces::Trace;
@@ -45,6 +45,7 @@ pub struct Context {
     pub(super) backoffs: Vec<Backoff>,
     /// Time spent waiting for an engine to come up.
     pub(super) held: Duration,
+    pub(super) holds: Vec<Hold>,
 }
 
 /// A request that goes to an engine.

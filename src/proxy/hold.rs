@@ -12,6 +12,7 @@ use super::Router;
 use super::context::{Context, End};
 use crate::api_error::ApiError;
 use crate::engines::{Hope, Lookup};
+use crate::record;
 
 /// How long requests may wait, and how many.
 #[derive(Clone, Copy, Debug)]
@@ -74,7 +75,7 @@ impl Router {
         let counted = self.metrics.hold_begun();
         let ended = self.wait_for_engine(session, ctx, begun + left).await;
         drop(counted);
-        ctx.held += begun.elapsed();
+        let took = begun.elapsed();
         let (word, result) = match ended {
             Ended::EngineUp => ("served", Ok(())),
             Ended::TimedOut => ("timeout", Err(refused(ctx, ApiError::no_engine_available))),
@@ -87,6 +88,12 @@ impl Router {
             }
         };
         self.metrics.hold_ended(word);
+        ctx.held += took;
+        ctx.holds.push(record::Hold {
+            begun: begun.duration_since(ctx.exchange.received()),
+            took,
+            result: word,
+        });
         result
     }
 

@@ -56,6 +56,8 @@ pub struct Remembered {
     attempts: Vec<Try>,
     #[serde(rename = "backoff_ms", serialize_with = "millis")]
     backoff: Duration,
+    #[serde(rename = "hold_ms", serialize_with = "millis")]
+    held: Duration,
     #[serde(rename = "ttft_ms", serialize_with = "super::millis_if_any")]
     first_byte: Option<Duration>,
     #[serde(rename = "total_ms", serialize_with = "millis")]
@@ -148,6 +150,7 @@ impl Remembered {
                 .map(|(number, attempt)| Try::new(number, attempt))
                 .collect(),
             backoff: record.backoff,
+            held: record.held,
             first_byte: record.first_byte,
             total: record.total,
         }
@@ -221,6 +224,7 @@ mod tests {
             &mut recent,
             &Record {
                 backoff: ms(50),
+                held: ms(3),
                 first_byte: Some(Duration::from_micros(61_250)),
                 total: ms(70),
                 ..record(&attempts)
@@ -238,7 +242,7 @@ mod tests {
                 {"number": 2, "engine": "http://b", "outcome": "answered", "status": 200,
                  "reason": "503", "backoff_ms": 50.0, "begun_ms": 60.0, "took_ms": 10.0},
             ],
-            "backoff_ms": 50.0, "ttft_ms": 61.3, "total_ms": 70.0,
+            "backoff_ms": 50.0, "hold_ms": 3.0, "ttft_ms": 61.3, "total_ms": 70.0,
         });
         assert_eq!(told, expected);
     }

@@ -189,7 +189,7 @@ impl Request<'_> {
         attributes
     }
 
-    /// The waits between attempts, and the moment the client saw a first byte.
+    /// The waits between attempts and for engines, and the moment the client saw a first byte.
     fn events(&self) -> SpanEvents {
         let waits = self.record.backoffs.iter().map(|backoff| {
             let delay = backoff.delay.as_secs_f64() * 1e3;
@@ -199,11 +199,20 @@ impl Request<'_> {
             ];
             Event::new("backoff", self.start + backoff.begun, attributes, 0)
         });
+        let holds = self.record.holds.iter().map(|hold| {
+            let took = hold.took.as_secs_f64() * 1e3;
+            let attributes = vec![
+                KeyValue::new("vllm_pingora.took_ms", took),
+                KeyValue::new("vllm_pingora.result", hold.result),
+            ];
+            Event::new("hold", self.start + hold.begun, attributes, 0)
+        });
         let first_byte = self.record.first_byte;
         let first_byte =
             first_byte.map(|at| Event::new("first_byte", self.start + at, Vec::new(), 0));
         let mut events = SpanEvents::default();
-        events.events = waits.chain(first_byte).collect();
+        events.events = waits.chain(holds).chain(first_byte).collect();
+        events.events.sort_by_key(|event| event.timestamp);
         events
     }
 }

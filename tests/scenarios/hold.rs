@@ -4,6 +4,15 @@ use crate::support::*;
 
 const HOLD: &str = "hold_timeout_ms: 10000\neject_pause_ms: 60000\n";
 
+/// The value of this key in a line of the access log.
+fn word<'a>(line: &'a str, key: &str) -> &'a str {
+    let words = line.split(' ').filter_map(|word| word.split_once('='));
+    let mut values = words.filter_map(|(found, value)| (found == key).then_some(value));
+    values
+        .next()
+        .unwrap_or_else(|| panic!("{key} is not in {line}"))
+}
+
 /// Takes the only engine of `edge` out: it has worked, and then refuses three requests.
 async fn take_out(edge: &TestEdge, engine: &ScriptedEngine) {
     assert_eq!(edge.ask(&req_n()).await.status, 200);
@@ -18,7 +27,7 @@ async fn a_request_waits_for_the_engine_to_come_back() {
     let engine = ScriptedEngine::start(ok("worked")).await;
     let edge = edge(HOLD).engines([&engine]).start().await;
     take_out(&edge, &engine).await;
-    let request = req_n();
+    let request = req_n().header("X-Request-Id", "held-served");
     let back = async {
         tokio::time::sleep(secs(3)).await;
         assert_eq!(edge.metric("vllm_pingora_requests_held", &[]), 1.0);
@@ -37,6 +46,14 @@ async fn a_request_waits_for_the_engine_to_come_back() {
         edge.metric("vllm_pingora_holds_total", &[("result", "served")]),
         1.0
     );
+    // The wait is most of its time, and told as such.
+    let line = edge.access_line("held-served").await;
+    let held = word(&line, "hold_ms").parse::<f64>().unwrap();
+    assert!((3000.0..3500.0).contains(&held), "{line}");
+    assert_eq!(word(&line, "backoff_ms"), "0.0");
+    assert_eq!(edge.metric("vllm_pingora_hold_seconds_count", &[]), 1.0);
+    let sum = edge.metric("vllm_pingora_hold_seconds_sum", &[]);
+    assert!((sum * 1e3 - held).abs() < 1.0, "{sum}: {line}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -63,9 +80,14 @@ async fn one_request_tries_the_engine_after_its_pause_and_the_others_wait_on() {
 #[tokio::test(start_paused = true)]
 async fn after_the_timeout_it_is_a_503() {
     let engine = ScriptedEngine::start(ok("worked")).await;
-    let edge = edge(HOLD).engines([&engine]).start().await;
+    let collector = Collector::grpc().await;
+    let edge = edge(&format!("{HOLD}{}", collector.settings()))
+        .engines([&engine])
+        .start()
+        .await;
     take_out(&edge, &engine).await;
-    let response = edge.ask(&req_n()).await;
+    let request = req_n().header("X-Request-Id", "held-in-vain");
+    let response = edge.ask(&request).await;
     assert_eq!(response.status, 503);
     assert_eq!(response.json()["error"]["code"], "no_engine_available");
     assert_eq!(response.headers.get("retry-after"), Some("1"));
@@ -74,6 +96,30 @@ async fn after_the_timeout_it_is_a_503() {
         edge.metric("vllm_pingora_holds_total", &[("result", "timeout")]),
         1.0
     );
+    let line = edge.access_line("held-in-vain").await;
+    assert_eq!(word(&line, "hold_ms"), "10000.0", "{line}");
+    assert_eq!(word(&line, "total_ms"), "10000.0", "{line}");
+    let remembered = edge.admin("/status").await.json();
+    assert_eq!(remembered["requests"][0]["hold_ms"], 10000.0);
+    let mut span = None;
+    // Those before it had an attempt each, and a span for it.
+    for found in collector.wait_for_spans(1 + 3 * 2 + 2).await {
+        if found
+            .attributes
+            .get("vllm_pingora.request_id")
+            .map(String::as_str)
+            == Some("held-in-vain")
+        {
+            span = Some(found);
+        }
+    }
+    let span = span.unwrap();
+    let [hold] = span.events.as_slice() else {
+        panic!("{:?}", span.events);
+    };
+    assert_eq!((hold.name.as_str(), hold.at), ("hold", span.start));
+    assert_eq!(hold.attributes["vllm_pingora.took_ms"], "10000");
+    assert_eq!(hold.attributes["vllm_pingora.result"], "timeout");
 }
 
 #[tokio::test(start_paused = true)]

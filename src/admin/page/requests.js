@@ -136,6 +136,7 @@ function inside(request) {
     ["First token", millis(request.ttft_ms)],
     ["Whole", millis(request.total_ms)],
     ["Waited between attempts", millis(request.backoff_ms)],
+    ["Waited for an engine", millis(request.hold_ms)],
   ];
   return el(
     "div",

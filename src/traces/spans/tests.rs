@@ -4,7 +4,7 @@ use http::{HeaderMap, HeaderValue};
 use opentelemetry::trace::TraceId;
 
 use super::*;
-use crate::record::Backoff;
+use crate::record::{Backoff, Hold};
 use crate::traces::{Ratio, TRACEPARENT};
 
 const PARENT: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
@@ -169,8 +169,14 @@ fn times_are_those_of_the_record() {
         delay: ms(50),
         reason: "503",
     }];
+    let holds = [Hold {
+        begun: ms(0),
+        took: ms(2),
+        result: "served",
+    }];
     let record = Record {
         backoffs: &backoffs,
+        holds: &holds,
         first_byte: Some(ms(70)),
         ..record(&attempts)
     };
@@ -187,9 +193,17 @@ fn times_are_those_of_the_record() {
         times,
         [(ms(0), ms(100)), (ms(2), ms(10)), (ms(60), ms(100))]
     );
-    let [backoff, first_byte] = spans[0].events.events.as_slice() else {
+    let [hold, backoff, first_byte] = spans[0].events.events.as_slice() else {
         panic!("{:?}", spans[0].events);
     };
+    assert_eq!((&*hold.name, hold.timestamp), ("hold", start));
+    assert_eq!(
+        hold.attributes,
+        [
+            KeyValue::new("vllm_pingora.took_ms", 2.0),
+            KeyValue::new("vllm_pingora.result", "served"),
+        ]
+    );
     assert_eq!(
         (&*backoff.name, backoff.timestamp),
         ("backoff", start + ms(10))
