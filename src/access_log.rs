@@ -11,6 +11,7 @@ use log::Level;
 use serde::Serialize;
 
 use crate::record::{ANSWERED, Observer, Record};
+use crate::retry::StopReason;
 
 /// The target of these lines in the `log` crate.
 pub const TARGET: &str = "access";
@@ -52,11 +53,16 @@ impl Observer for AccessLog {
         if !self.writes(record, draw) {
             return;
         }
-        let level = match record.outcome {
-            "own_error" | "cut" => Level::Warn,
-            _ => Level::Info,
-        };
+        let level = level(record);
         log::log!(target: TARGET, level, "{}", self.format.line(record));
+    }
+}
+
+/// Requests that somebody may have to look after stand out.
+fn level(record: &Record<'_>) -> Level {
+    match record.outcome {
+        "own_error" | "cut" | "exhausted" => Level::Warn,
+        _ => Level::Info,
     }
 }
 
@@ -104,6 +110,9 @@ fn text(record: &Record<'_>) -> String {
     push_number(&mut line, record.status.into());
     field(&mut line, " outcome=", record.outcome);
     field(&mut line, " reason=", record.reason);
+    if let Some(stop) = record.stop {
+        field(&mut line, " stop=", stop.label());
+    }
     line.push_str(" attempts=");
     if record.attempts.is_empty() {
         line.push('-');
@@ -135,6 +144,9 @@ fn text(record: &Record<'_>) -> String {
     push_or_dash(&mut line, record.usage.prompt, push_number);
     line.push_str(" completion_tokens=");
     push_or_dash(&mut line, record.usage.completion, push_number);
+    if let Some(trace) = record.trace {
+        field(&mut line, " trace=", &trace.id().to_string());
+    }
     line
 }
 
@@ -218,6 +230,8 @@ struct Object<'a> {
     status: u16,
     outcome: &'a str,
     reason: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    stop: Option<&'static str>,
     attempts: Vec<AttemptObject<'a>>,
     backoff_ms: f64,
     hold_ms: f64,
@@ -227,6 +241,8 @@ struct Object<'a> {
     bytes_out: usize,
     prompt_tokens: Option<u64>,
     completion_tokens: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    trace: Option<String>,
 }
 
 #[derive(Serialize)]
@@ -255,6 +271,7 @@ fn json(record: &Record<'_>) -> String {
         status: record.status,
         outcome: record.outcome,
         reason: record.reason,
+        stop: record.stop.map(StopReason::label),
         attempts: attempts.collect(),
         backoff_ms: rounded(record.backoff),
         hold_ms: rounded(record.held),
@@ -264,6 +281,7 @@ fn json(record: &Record<'_>) -> String {
         bytes_out: record.bytes_out,
         prompt_tokens: record.usage.prompt,
         completion_tokens: record.usage.completion,
+        trace: record.trace.map(|trace| trace.id().to_string()),
     };
     // Text and numbers are never refused.
     serde_json::to_string(&object).unwrap_or_default()
@@ -277,7 +295,7 @@ fn rounded(duration: Duration) -> f64 {
 mod tests {
     use super::*;
     use crate::record::{Attempt, Usage};
-    use crate::retry::StopReason;
+    use crate::traces::{Ratio, Trace};
 
     fn attempts() -> [Attempt; 2] {
         [
@@ -338,7 +356,7 @@ mod tests {
         assert_eq!(
             Format::Text.line(&record(&attempts())).to_string(),
             "id=r-1 client=127.0.0.1:5000 method=POST path=/v1/completions route=/v1/completions \
-             model=m stream=true status=200 outcome=answered reason=answered \
+             model=m stream=true status=200 outcome=answered reason=answered stop=answered \
              attempts=http://a:connect:0.3ms,http://b:answered/200:12.0ms backoff_ms=0.0 \
              hold_ms=1.5 ttft_ms=11.0 total_ms=13.0 bytes_in=20 bytes_out=300 prompt_tokens=5 \
              completion_tokens=7"
@@ -353,6 +371,7 @@ mod tests {
         assert_eq!(line["attempts"][1]["status"], 200);
         assert_eq!(line["ttft_ms"], 11.0);
         assert_eq!(line["hold_ms"], 1.5);
+        assert_eq!(line["stop"], "answered");
         assert_eq!(line["outcome"], "answered");
         assert_eq!(line["route"], "/v1/completions");
         assert_eq!(line["completion_tokens"], 7);
@@ -382,6 +401,60 @@ mod tests {
             serde_json::from_str(&Format::Json.line(&record).to_string()).unwrap();
         assert_eq!(json["client"], serde_json::Value::Null);
         assert_eq!(json["prompt_tokens"], serde_json::Value::Null);
+    }
+
+    #[test]
+    fn a_line_leads_to_its_trace_and_tells_why_no_attempt_followed_where_there_is_one() {
+        let trace = Trace::begin(&http::HeaderMap::new(), Ratio::ALL, (0xABC, 1));
+        let failed = Record {
+            trace: Some(&trace),
+            status: 502,
+            outcome: "own_error",
+            reason: "engine_unreachable",
+            stop: Some(StopReason::BudgetSpent),
+            ..record(&[])
+        };
+        let text = Format::Text.line(&failed).to_string();
+        assert!(
+            text.contains(" reason=engine_unreachable stop=budget_spent "),
+            "{text}"
+        );
+        let id = "00000000000000000000000000000abc";
+        assert!(text.ends_with(&format!(" trace={id}")), "{text}");
+        let json = |record: &Record<'_>| -> serde_json::Value {
+            serde_json::from_str(&Format::Json.line(record).to_string()).unwrap()
+        };
+        let line = json(&failed);
+        assert_eq!(line["stop"], "budget_spent");
+        assert_eq!(line["trace"], id);
+        let neither = Record {
+            stop: None,
+            ..record(&[])
+        };
+        let text = Format::Text.line(&neither).to_string();
+        assert!(
+            !text.contains(" stop=") && !text.contains(" trace="),
+            "{text}"
+        );
+        let line = json(&neither);
+        assert!(line.get("stop").is_none() && line.get("trace").is_none());
+    }
+
+    #[test]
+    fn failures_of_ours_stand_out() {
+        for (outcome, expected) in [
+            ("answered", Level::Info),
+            ("client_gone", Level::Info),
+            ("own_error", Level::Warn),
+            ("cut", Level::Warn),
+            ("exhausted", Level::Warn),
+        ] {
+            let record = Record {
+                outcome,
+                ..record(&[])
+            };
+            assert_eq!(level(&record), expected, "{outcome}");
+        }
     }
 
     #[test]

@@ -59,6 +59,11 @@ impl Trace {
         }
     }
 
+    /// Its id.
+    pub fn id(&self) -> TraceId {
+        self.id
+    }
+
     /// Whether its spans are recorded.
     pub fn is_sampled(&self) -> bool {
         self.flags.is_sampled()

@@ -361,18 +361,25 @@ async fn the_access_log_keeps_apart_how_requests_end() {
     let edge = edge(&retries(2)).engines([&engine]).start().await;
     let dying = || chunks([(ms(0), "x"), (ms(50), "y")]);
     let cut = dying().rst_at(Point::Pieces(1)).cut_after(ms(10));
-    for (id, reply, expected) in [
-        ("end-final", status(404), ("404", "answered", "answered")),
+    for (id, reply, expected, stop) in [
+        (
+            "end-final",
+            status(404),
+            ("404", "answered", "answered"),
+            "answered",
+        ),
         (
             "end-full",
             status(503),
             ("503", "exhausted", "budget_spent"),
+            "budget_spent",
         ),
-        ("end-cut", cut, ("200", "cut", "committed")),
+        ("end-cut", cut, ("200", "cut", "committed"), "committed"),
         (
             "end-dead",
             rst_at(Point::Request),
             ("502", "own_error", "engine_unreachable"),
+            "budget_spent",
         ),
     ] {
         engine.play(reply);
@@ -381,6 +388,7 @@ async fn the_access_log_keeps_apart_how_requests_end() {
         let fields = keys_and_values(&line);
         let found = (fields["status"], fields["outcome"], fields["reason"]);
         assert_eq!(found, expected, "{line}");
+        assert_eq!(fields["stop"], stop, "{line}");
     }
     let unknown = Request::new("GET", "/no%20where?key=hidden").header("X-Request-Id", "end-none");
     edge.ask(&unknown).await;
@@ -392,6 +400,7 @@ async fn the_access_log_keeps_apart_how_requests_end() {
         ("own_error", "not_found")
     );
     assert!(!line.contains("hidden"), "{line}");
+    assert!(!line.contains(" stop="), "no policy was asked: {line}");
 }
 
 #[tokio::test(start_paused = true)]

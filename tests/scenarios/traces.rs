@@ -296,8 +296,11 @@ async fn a_clients_trace_goes_on_to_the_engine() {
     let request = req_n()
         .header("traceparent", parent("01"))
         .header("tracestate", "vendor=abc")
-        .header("tracestate", "other=1");
+        .header("tracestate", "other=1")
+        .header("X-Request-Id", "traced-line");
     assert_eq!(edge.ask(&request).await.status, 200);
+    let line = edge.access_line("traced-line").await;
+    assert!(line.ends_with(&format!(" trace={TRACE}")), "{line}");
     let (request, attempts) = spans_of_one(&collector, 2).await;
     assert_eq!((&*request.trace, &*request.parent), (TRACE, CLIENT));
     assert_eq!(request.state, "vendor=abc,other=1");
