@@ -51,10 +51,6 @@ impl Router {
             return Err(gone);
         }
         self.hold(session, ctx).await?;
-        if let Some(decided) = decided {
-            self.metrics
-                .retried(decided.reason.label(), decided.backoff);
-        }
         let Some(forward) = &mut ctx.forward else {
             return Err(Error::new_in(ErrorType::InternalError));
         };
@@ -75,6 +71,10 @@ impl Router {
                 ctx.end = Some(End::OwnError(ApiError::no_engine_available(model)));
                 return Err(Error::new_up(ErrorType::ConnectNoRoute));
             };
+            if let Some(decided) = decided {
+                self.metrics
+                    .retried(decided.reason.label(), decided.backoff);
+            }
             forward.attempts.begin(engine.id());
             forward.running = Some(Running {
                 engine: Arc::clone(engine),

@@ -99,6 +99,24 @@ async fn a_request_in_its_backoff_goes_on_with_the_engines_there_are_then() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_retry_that_no_engine_is_left_for_is_not_counted() {
+    let failing = ScriptedEngine::start(status(503)).await;
+    let other = ScriptedEngine::start(ok("other")).await;
+    let edge_ = edge(RETRIES).engine_with(&failing, "id: a").start().await;
+    let request = req_n();
+    let change = async {
+        tokio::time::sleep(ms(100)).await;
+        assert!(edge_.reload(&edge(RETRIES).engine(&other, &["q"])));
+    };
+    let (response, ()) = tokio::join!(edge_.ask(&request), change);
+    assert_eq!(response.status, 503);
+    assert_eq!(response.json()["error"]["code"], "no_engine_available");
+    edge_.wait_until_idle().await;
+    assert_eq!(edge_.metric("vllm_pingora_retries_total", &[]), 0.0);
+    edge_.assert_backoffs(&[]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn turns_counters_and_connections_survive_a_reload() {
     let engines = [
         ScriptedEngine::start(ok("a")).await,
