@@ -3,6 +3,7 @@
 //! Neither keys nor prompts appear. Whatever a client chose is quoted, so that no value can
 //! forge a line.
 
+use std::borrow::Cow;
 use std::fmt::{self, Display, Formatter, Write as _};
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -10,7 +11,7 @@ use std::time::Duration;
 use log::Level;
 use serde::Serialize;
 
-use crate::record::{ANSWERED, Observer, Record};
+use crate::record::{ANSWERED, Observer, Record, shortened};
 use crate::retry::StopReason;
 
 /// The target of these lines in the `log` crate.
@@ -94,9 +95,9 @@ fn text(record: &Record<'_>) -> String {
         Some(client) => push_address(&mut line, client),
         None => line.push('-'),
     }
-    field(&mut line, " method=", record.method);
+    field(&mut line, " method=", &shortened(record.method));
     line.push_str(" path=");
-    push_quoted(&mut line, record.path);
+    push_quoted(&mut line, &shortened(record.path));
     line.push_str(" route=");
     push_quoted(&mut line, record.route);
     line.push_str(" model=");
@@ -222,8 +223,8 @@ fn push_number(line: &mut String, mut number: u64) {
 struct Object<'a> {
     id: &'a str,
     client: Option<SocketAddr>,
-    method: &'a str,
-    path: &'a str,
+    method: Cow<'a, str>,
+    path: Cow<'a, str>,
     route: &'a str,
     model: &'a str,
     stream: bool,
@@ -263,8 +264,8 @@ fn json(record: &Record<'_>) -> String {
     let object = Object {
         id: record.request_id,
         client: record.client,
-        method: record.method,
-        path: record.path,
+        method: shortened(record.method),
+        path: shortened(record.path),
         route: record.route,
         model: record.model,
         stream: record.stream,
@@ -508,6 +509,27 @@ mod tests {
         assert!(all.writes(&good, 0.999_999_999));
         assert!(!none.writes(&good, 0.0));
         assert!(none.writes(&record(&attempts), 0.0));
+    }
+
+    #[test]
+    fn no_request_takes_the_room_of_many() {
+        let path = format!("/{}", "x".repeat(16 * 1024));
+        let record = Record {
+            method: &"M".repeat(16 * 1024),
+            path: &path,
+            ..record(&[])
+        };
+        let text = Format::Text.line(&record).to_string();
+        assert!(text.len() < 3000, "{}", text.len());
+        let kept = &path[..1024];
+        assert!(
+            text.contains(&format!(" path=\"{kept}…\" route=")),
+            "{text}"
+        );
+        let line: serde_json::Value =
+            serde_json::from_str(&Format::Json.line(&record).to_string()).unwrap();
+        assert_eq!(line["path"], format!("{kept}…"));
+        assert_eq!(line["method"].as_str().unwrap().chars().count(), 1025);
     }
 
     #[test]

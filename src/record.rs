@@ -4,6 +4,7 @@
 //! metrics count it, the access log writes it down; whoever else wants to know is one more
 //! [`Observer`], and none of them is asked anything while the request runs.
 
+use std::borrow::Cow;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,6 +14,10 @@ use crate::traces::Trace;
 
 /// The route of requests that no route serves.
 pub const OTHER_ROUTE: &str = "other";
+
+/// The longest text of a client's choice that is written down, in characters: its request head may be
+/// a hundred times as long.
+const LONGEST: usize = 1024;
 
 /// The outcome of requests that were answered: by an engine, or by the router as asked.
 pub const ANSWERED: &str = "answered";
@@ -71,6 +76,19 @@ impl Record<'_> {
     /// Whether an engine's answer went through, and was a success.
     pub fn is_success(&self) -> bool {
         self.outcome == ANSWERED && (200..300).contains(&self.status)
+    }
+}
+
+/// As much as is written down of a text that a client chose, with a sign where it was longer.
+pub fn shortened(text: &str) -> Cow<'_, str> {
+    // Nearly all are, and are not looked at.
+    if text.len() <= LONGEST {
+        return text.into();
+    }
+    let end = text.char_indices().nth(LONGEST);
+    match end.and_then(|(end, _)| text.get(..end)) {
+        Some(kept) => format!("{kept}…").into(),
+        None => text.into(),
     }
 }
 
@@ -154,5 +172,22 @@ impl Observer for Observers {
 impl std::fmt::Debug for Observers {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_tuple("Observers").field(&self.0.len()).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_is_too_long_is_cut_and_never_within_a_character() {
+        for letter in ["a", "ä", "語", "🦀"] {
+            let longest = letter.repeat(LONGEST);
+            assert_eq!(shortened(&longest), longest);
+            let cut = shortened(&letter.repeat(LONGEST + 1)).into_owned();
+            assert_eq!(cut, format!("{longest}…"));
+            assert_eq!(shortened(&letter.repeat(16 * LONGEST)), cut);
+        }
+        assert_eq!(shortened(""), "");
     }
 }

@@ -9,10 +9,7 @@ use opentelemetry_sdk::trace::{SpanData, SpanEvents};
 
 use super::trace::Trace;
 use crate::config::EngineUrl;
-use crate::record::{Attempt, OTHER_ROUTE, Record};
-
-/// The longest path that is recorded, in characters: a client may send one of 16 KiB.
-const MAX_PATH: usize = 1024;
+use crate::record::{Attempt, OTHER_ROUTE, Record, shortened};
 
 /// The methods that are called by their names; the conventions have all others called alike.
 const METHODS: [&str; 9] = [
@@ -49,7 +46,10 @@ impl Request<'_> {
     fn server(&self) -> SpanData {
         let record = self.record;
         let mut attributes = self.attributes();
-        attributes.push(KeyValue::new("url.path", shortened(record.path)));
+        attributes.push(KeyValue::new(
+            "url.path",
+            shortened(record.path).into_owned(),
+        ));
         attributes.push(KeyValue::new("url.scheme", "http"));
         if record.route != OTHER_ROUTE {
             attributes.push(KeyValue::new("http.route", record.route.to_owned()));
@@ -182,7 +182,7 @@ impl Request<'_> {
                 KeyValue::new("http.request.method", "_OTHER"),
                 KeyValue::new(
                     "http.request.method_original",
-                    shortened(self.record.method),
+                    shortened(self.record.method).into_owned(),
                 ),
             ]),
         }
@@ -238,10 +238,6 @@ fn known_method(method: &str) -> Option<&'static str> {
 
 fn count(count: usize) -> Value {
     i64::try_from(count).unwrap_or(i64::MAX).into()
-}
-
-fn shortened(text: &str) -> String {
-    text.chars().take(MAX_PATH).collect()
 }
 
 #[cfg(test)]
