@@ -348,7 +348,7 @@ impl ProxyHttp for Router {
         {
             // No attempt can follow now.
             forward.rewritten = None;
-            forward.tally.push(data);
+            forward.tally.push(data, || ctx.exchange.taken());
         }
         Ok(None)
     }

@@ -101,6 +101,8 @@ struct State {
     attempt: u32,
     deadline: Option<(Instant, Silence)>,
     first_byte: Option<Instant>,
+    /// When the client had taken the last body bytes.
+    taken: Option<Instant>,
     connection: Option<(ServerSession, bool)>,
 }
 
@@ -156,6 +158,11 @@ impl Exchange {
     /// When the first body byte went to the client.
     pub fn first_byte(&self) -> Option<Instant> {
         self.lock().first_byte
+    }
+
+    /// When the client had taken the last body bytes that went to it.
+    pub fn taken(&self) -> Option<Instant> {
+        self.lock().taken
     }
 
     /// Waits until the client has left, without reading from its connection: for the time an
@@ -217,6 +224,7 @@ impl Exchange {
         let mut state = self.lock();
         let now = Instant::now();
         state.first_byte.get_or_insert(now);
+        state.taken = Some(now);
         state.deadline = self
             .patience
             .stream_idle

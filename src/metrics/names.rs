@@ -104,7 +104,7 @@ pub const FIRST_TOKEN: Name = histogram(
 pub const INTER_TOKEN: Name = histogram(
     "vllm_pingora_inter_token_latency_seconds",
     &["route", "model"],
-    "Between two pieces of a stream as they come from the engine; a piece is an event, or several that came together",
+    "Between two pieces of a stream as they come from the engine; a piece is an event, or several that came together. Time in which the client does not take what came before is left out: a piece that has waited meanwhile counts as one that came at once",
     &[
         0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 0.75, 1.0, 2.5,
         5.0, 10.0,

@@ -30,11 +30,14 @@ impl Pace {
         }
     }
 
-    /// A piece has come.
-    pub fn piece(&mut self, now: Instant) {
+    /// A piece has come; the client had `taken` the one before it then. While it took its time
+    /// nobody asked the engine for more, so that time is not the engine's. A piece that has waited
+    /// meanwhile comes at once: how long the engine took for it is not known.
+    pub fn piece(&mut self, now: Instant, taken: Option<Instant>) {
         let gaps = self.gaps.get_mut().unwrap_or_else(PoisonError::into_inner);
         if let Some(last) = self.last.replace(now) {
-            gaps.observe(now.duration_since(last).as_secs_f64());
+            let since = taken.map_or(last, |taken| taken.max(last));
+            gaps.observe(now.saturating_duration_since(since).as_secs_f64());
         }
         let told = *self.told.get_or_insert(now);
         if now.duration_since(told) >= KEPT {
@@ -62,7 +65,7 @@ mod tests {
         let start = Instant::now();
         let mut pace = Pace::new(&all);
         for tenths in 0..15 {
-            pace.piece(start + Duration::from_millis(tenths * 100));
+            pace.piece(start + Duration::from_millis(tenths * 100), None);
         }
         assert_eq!(all.get_sample_count(), 10);
         drop(pace);
@@ -71,9 +74,26 @@ mod tests {
     }
 
     #[test]
+    fn the_time_a_client_takes_to_read_is_not_the_engines() {
+        let all = Histogram::with_opts(HistogramOpts::new("a", "b")).unwrap();
+        let start = Instant::now();
+        let at = |millis| start + Duration::from_millis(millis);
+        let mut pace = Pace::new(&all);
+        pace.piece(at(0), None);
+        // Taken at once, taken late, waiting meanwhile, and two that came together.
+        pace.piece(at(100), Some(at(0)));
+        pace.piece(at(5_150), Some(at(5_100)));
+        pace.piece(at(9_000), Some(at(9_000)));
+        pace.piece(at(9_000), Some(at(8_000)));
+        drop(pace);
+        assert_eq!(all.get_sample_count(), 4);
+        assert!((all.get_sample_sum() - 0.15).abs() < 1e-9);
+    }
+
+    #[test]
     fn one_piece_has_no_pace() {
         let all = Histogram::with_opts(HistogramOpts::new("a", "b")).unwrap();
-        Pace::new(&all).piece(Instant::now());
+        Pace::new(&all).piece(Instant::now(), None);
         assert_eq!(all.get_sample_count(), 0);
     }
 }

@@ -49,7 +49,9 @@ fn every_listed_name_is_exposed_once_it_has_a_value() {
         },
         ..Record::default()
     });
-    metrics.pace("/v1/completions", "m").piece(Instant::now());
+    metrics
+        .pace("/v1/completions", "m")
+        .piece(Instant::now(), None);
     metrics.retried("503", Duration::from_millis(50));
     metrics.stale_connection();
     metrics.condition_changed("http://e", "up");

@@ -38,13 +38,13 @@ impl Tally {
         self.pace = is_stream.then(pace);
     }
 
-    /// A piece of the body passes.
-    pub(super) fn push(&mut self, data: &[u8]) {
+    /// A piece of the body passes; `taken` says when the client had taken what came before.
+    pub(super) fn push(&mut self, data: &[u8], taken: impl FnOnce() -> Option<Instant>) {
         if let Some(usage) = &mut self.usage {
             usage.push(data);
         }
         if let Some(pace) = &mut self.pace {
-            pace.piece(Instant::now());
+            pace.piece(Instant::now(), taken());
         }
     }
 

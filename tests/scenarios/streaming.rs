@@ -371,6 +371,25 @@ async fn c24_a_client_that_does_not_read_holds_its_engine_back_and_nobody_else()
 }
 
 #[tokio::test(start_paused = true)]
+async fn c24_the_time_a_client_does_not_read_is_not_booked_as_the_engines() {
+    let engine = ScriptedEngine::start(flood(FLOOD)).await;
+    let edge = edge(RETRIES).engines([&engine]).start().await;
+    let mut client = Client::connect(edge.addr()).await.forgetting_bodies();
+    client.send_request(&req_s()).await;
+    let mut response = client.read_head().await;
+    tokio::time::sleep(secs(15)).await;
+    client.finish(&mut response).await;
+    assert!(response.complete);
+    edge.wait_until_idle().await;
+    let pace = |part: &str| {
+        let name = format!("vllm_pingora_inter_token_latency_seconds_{part}");
+        edge.metric(&name, &[])
+    };
+    assert!(pace("count") > 10.0, "it was a stream of many pieces");
+    assert!(pace("sum") < 1.0, "{} s between its pieces", pace("sum"));
+}
+
+#[tokio::test(start_paused = true)]
 async fn c24_an_event_without_an_end_is_not_collected() {
     let mut start = b"data: {\"error\":{\"message\":\"".to_vec();
     start.resize(64 * 1024, b'x');
