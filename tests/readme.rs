@@ -52,17 +52,18 @@ fn assert_rows(heading: &str, expected: impl IntoIterator<Item = Vec<String>>) {
     let expected: BTreeSet<Vec<String>> = expected.into_iter().collect();
     let width = expected.iter().next().unwrap().len();
     let found = rows(heading);
-    let found: BTreeSet<Vec<String>> = found
-        .iter()
-        .map(|row| {
-            row.iter()
-                .take(width)
-                .map(|&cell| cell.to_owned())
-                .collect()
-        })
-        .collect();
-    let missing: Vec<_> = expected.difference(&found).collect();
-    let surplus: Vec<_> = found.difference(&expected).collect();
+    let cells = |row: &Vec<&str>| {
+        row.iter()
+            .take(width)
+            .map(|&cell| cell.to_owned())
+            .collect()
+    };
+    assert_same(heading, &expected, &found.iter().map(cells).collect());
+}
+
+fn assert_same(heading: &str, expected: &BTreeSet<Vec<String>>, found: &BTreeSet<Vec<String>>) {
+    let missing: Vec<_> = expected.difference(found).collect();
+    let surplus: Vec<_> = found.difference(expected).collect();
     assert!(
         missing.is_empty() && surplus.is_empty(),
         "README.md, {heading}: missing {missing:#?}, not so {surplus:#?}"
@@ -110,22 +111,37 @@ fn a_short_form_stands_below_its_key() {
     }
 }
 
-fn rows_of(series: &'static [names::Name]) -> impl Iterator<Item = Vec<String>> {
+fn rows_of(series: &[names::Name]) -> impl Iterator<Item = Vec<String>> {
     series.iter().map(|series| {
         let labels: Vec<_> = series.labels.iter().map(code).collect();
         let labels = match labels.as_slice() {
             [] => NOTHING.to_owned(),
             labels => labels.join(", "),
         };
-        vec![code(series.name), series.kind.to_owned(), labels]
+        let help = series.help.to_owned();
+        vec![code(series.name), series.kind.to_owned(), labels, help]
     })
 }
 
 #[test]
-fn every_series_is_listed_with_its_type_and_labels() {
+fn every_series_is_listed_with_its_type_labels_and_meaning() {
     let others = production_stack::NAMES;
-    assert_rows("## Metrics", rows_of(names::ALL).chain(rows_of(others)));
-    assert_rows("### Names of the production-stack router", rows_of(others));
+    let all = [names::ALL, others].concat();
+    for (heading, series) in [
+        ("## Metrics", all.as_slice()),
+        ("### Names of the production-stack router", others),
+    ] {
+        let found = rows(heading);
+        let found = found.iter().map(|row| match row.as_slice() {
+            // Values are set in code here only.
+            [facts @ .., meaning] => {
+                let facts = facts.iter().map(|&cell| cell.to_owned());
+                facts.chain([meaning.replace('`', "")]).collect()
+            }
+            [] => Vec::new(),
+        });
+        assert_same(heading, &rows_of(series).collect(), &found.collect());
+    }
 }
 
 #[test]

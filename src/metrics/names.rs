@@ -90,14 +90,14 @@ pub const ATTEMPTS_PER_REQUEST: Name = histogram(
 pub const DURATION: Name = histogram(
     "vllm_pingora_request_duration_seconds",
     &["route", "model"],
-    "From the request head read to the last byte of the answer sent",
+    "From the request head read to the last byte of the answer sent; the client's upload and its reading are part of it",
     SECONDS,
 );
 /// Time to first token.
 pub const FIRST_TOKEN: Name = histogram(
     "vllm_pingora_time_to_first_token_seconds",
     &["route", "model"],
-    "From the request head read to the first body byte of a successful answer sent, retries included",
+    "From the request head read to the first body byte of a successful answer sent, the client's upload and retries included",
     SECONDS,
 );
 /// Pace of streams.
@@ -150,14 +150,14 @@ pub const ATTEMPTS: Name = counter(
 pub const ATTEMPT_DURATION: Name = histogram(
     "vllm_pingora_attempt_duration_seconds",
     &["engine", "outcome"],
-    "Time of an attempt on an engine, connecting included, by how it ended; waits between attempts belong to none",
+    "Time of an attempt on an engine, connecting and the client's reading of the answer included, by how it ended; waits between attempts belong to none",
     SECONDS,
 );
 /// Further attempts by reason.
 pub const RETRIES: Name = counter(
     "vllm_pingora_retries_total",
     &["reason"],
-    "Attempts after the first one of a request, by what made them necessary",
+    "Attempts after the first one of a request, by the status or the failure that made them necessary, or model_not_found",
 );
 /// Waits between attempts.
 pub const BACKOFF: Name = histogram(
@@ -220,7 +220,7 @@ pub const ENGINE_CHANGES: Name = counter(
 pub const LOG_DROPPED: Name = counter(
     "vllm_pingora_log_lines_dropped_total",
     &[],
-    "Log lines, those of the access log among them, that were lost because they came faster than they could be written",
+    "Log lines, those of the access log among them, that were lost: they came faster than they could be written, or could not be written",
 );
 /// Requests that wait for an engine.
 pub const HELD: Name = gauge(
@@ -232,7 +232,7 @@ pub const HELD: Name = gauge(
 pub const HOLDS: Name = counter(
     "vllm_pingora_holds_total",
     &["result"],
-    "Waits for an engine to come up, by how they ended: served, timeout, full, unknown, client_gone",
+    "Waits for an engine to come up, by how they ended: served, timeout, full (the queue), unknown (nobody has the model after all), client_gone",
 );
 /// The time of such waits.
 pub const HOLD: Name = histogram(
