@@ -204,6 +204,25 @@ fn the_access_log_has_a_file_of_its_own_whatever_the_level() {
 }
 
 #[test]
+fn a_disk_that_is_full_costs_lines_and_no_request() {
+    let router = Router::start(&["--access-log-file", "/dev/full"]);
+    ask(router.public, "/health", 30);
+    let begun = Instant::now();
+    while dropped(&router) < 30 {
+        assert!(begun.elapsed() < LONG, "{} are lost", dropped(&router));
+    }
+    // It goes on, and so does the count.
+    ask(router.public, "/nothing", 12);
+    while dropped(&router) < 42 {
+        assert!(begun.elapsed() < LONG, "{} are lost", dropped(&router));
+    }
+    assert_eq!(dropped(&router), 42);
+    let log = router.end();
+    assert!(log.contains(" lines were lost: No space left"), "{log}");
+    assert_eq!(access_lines(&log), 0, "{log}");
+}
+
+#[test]
 fn lines_are_objects_where_asked_for_and_a_share_of_the_good_ones_may_do() {
     let file = File::new("json");
     let args = ["--access-log-file", file.path(), "--log-format", "json"];
