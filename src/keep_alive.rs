@@ -18,24 +18,35 @@ const PROBES: u32 = 3;
 /// How long sent bytes may go without being taken. While there are any, no question is asked.
 const UNACKNOWLEDGED: Duration = Duration::from_secs(60);
 
+/// Who is at the other end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Peer {
+    /// May take its time over an answer: what was sent to it may wait for ever.
+    Client,
+    /// Takes a request at once, or is not there.
+    Engine,
+}
+
 /// Has the system end the connection about a minute after its other end was last heard of.
-pub(crate) fn keep_alive(socket: &impl AsFd, peer: SocketAddr) {
-    if let Err(error) = set(socket) {
-        log::debug!("{peer}: keep-alive stays the system's: {error}");
+pub(crate) fn keep_alive(socket: &impl AsFd, peer: Peer, address: SocketAddr) {
+    if let Err(error) = set(socket, peer) {
+        log::debug!("{address}: keep-alive stays the system's: {error}");
     }
 }
 
-fn set(socket: &impl AsFd) -> nix::Result<()> {
+fn set(socket: &impl AsFd, peer: Peer) -> nix::Result<()> {
     setsockopt(socket, sockopt::KeepAlive, &true)?;
     // Elsewhere some of these have other names, or none.
     #[cfg(target_os = "linux")]
     {
         let seconds = |time: Duration| u32::try_from(time.as_secs()).unwrap_or(u32::MAX);
-        let millis = u32::try_from(UNACKNOWLEDGED.as_millis()).unwrap_or(u32::MAX);
         setsockopt(socket, sockopt::TcpKeepIdle, &seconds(IDLE))?;
         setsockopt(socket, sockopt::TcpKeepInterval, &seconds(INTERVAL))?;
         setsockopt(socket, sockopt::TcpKeepCount, &PROBES)?;
-        setsockopt(socket, sockopt::TcpUserTimeout, &millis)?;
+        if peer == Peer::Engine {
+            let millis = u32::try_from(UNACKNOWLEDGED.as_millis()).unwrap_or(u32::MAX);
+            setsockopt(socket, sockopt::TcpUserTimeout, &millis)?;
+        }
     }
     Ok(())
 }
@@ -50,8 +61,9 @@ pub(crate) mod tests {
     /// Kept alive, idle, interval, probes, milliseconds unacknowledged.
     type Settings = (bool, u32, u32, u32, u32);
 
-    /// Those of a connection that is watched.
-    pub(crate) const WATCHED: Settings = (true, 30, 10, 3, 60_000);
+    /// Those of a connection to an engine, and of one from a client.
+    pub(crate) const ENGINES: Settings = (true, 30, 10, 3, 60_000);
+    pub(crate) const CLIENTS: Settings = (true, 30, 10, 3, 0);
 
     pub(crate) fn settings(socket: &impl AsFd) -> nix::Result<Settings> {
         Ok((

@@ -17,7 +17,7 @@ use tokio::time::{Instant, timeout};
 use super::upload::UploadSocket;
 use crate::edge::Exchange;
 use crate::engines::Engine;
-use crate::keep_alive::keep_alive;
+use crate::keep_alive::{Peer, keep_alive};
 
 const CLIENT_LEFT: ErrorType = ErrorType::new("ClientLeftWhileConnecting");
 
@@ -94,7 +94,7 @@ impl Connect for EngineConnector {
 
 async fn open(address: net::SocketAddr) -> io::Result<TcpStream> {
     let stream = TcpStream::connect(address).await?;
-    keep_alive(&stream, address);
+    keep_alive(&stream, Peer::Engine, address);
     Ok(stream)
 }
 
@@ -102,12 +102,12 @@ async fn open(address: net::SocketAddr) -> io::Result<TcpStream> {
 #[cfg(target_os = "linux")]
 mod tests {
     use super::*;
-    use crate::keep_alive::tests::{WATCHED, settings};
+    use crate::keep_alive::tests::{ENGINES, settings};
 
     #[tokio::test]
     async fn an_engine_that_vanishes_is_noticed_by_its_socket() {
         let engine = net::TcpListener::bind("127.0.0.1:0").unwrap();
         let stream = open(engine.local_addr().unwrap()).await.unwrap();
-        assert_eq!(settings(&stream), Ok(WATCHED));
+        assert_eq!(settings(&stream), Ok(ENGINES));
     }
 }

@@ -14,7 +14,7 @@ use pingora_core::services::Service;
 use tokio::net::TcpStream;
 
 use super::Drain;
-use crate::keep_alive::keep_alive;
+use crate::keep_alive::{Peer, keep_alive};
 
 /// The pause after a failed accept, most often for want of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -93,7 +93,7 @@ impl<A: ServerApp + Send + Sync + 'static> Listener<A> {
 
 /// The connection as Pingora knows it, with the addresses of its ends.
 fn into_stream(stream: TcpStream, client: SocketAddr) -> Stream {
-    keep_alive(&stream, client);
+    keep_alive(&stream, Peer::Client, client);
     let digest = SocketDigest::from_raw_fd(stream.as_raw_fd());
     // Set here so that nobody asks the system later; it cannot be set already.
     let _ = digest.peer_addr.set(Some(client.into()));
@@ -129,7 +129,7 @@ impl<A: ServerApp + Send + Sync + 'static> Service for Listener<A> {
 #[cfg(target_os = "linux")]
 mod tests {
     use super::*;
-    use crate::keep_alive::tests::{WATCHED, settings};
+    use crate::keep_alive::tests::{CLIENTS, settings};
 
     #[tokio::test]
     async fn a_client_that_vanishes_is_noticed_by_its_socket() {
@@ -139,6 +139,6 @@ mod tests {
         accepted.set_nonblocking(true).unwrap();
         let same_socket = accepted.try_clone().unwrap();
         let _stream = into_stream(TcpStream::from_std(accepted).unwrap(), client);
-        assert_eq!(settings(&same_socket), Ok(WATCHED));
+        assert_eq!(settings(&same_socket), Ok(CLIENTS));
     }
 }
