@@ -1,5 +1,5 @@
 //! What bodies and slow readers cost in memory, and clients that vanish in time of the processor,
-//! seen from outside a router in a process of its own: C11, C18, C24.
+//! seen from outside a router in a process of its own: C11, C15, C18, C24.
 
 use std::time::Duration;
 
