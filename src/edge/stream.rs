@@ -165,6 +165,10 @@ impl State {
             let most = most.min(out.remaining()).min(self.ahead.len());
             out.put_slice(self.ahead.get(..most).unwrap_or_default());
             self.ahead.advance(most);
+            if self.ahead.is_empty() {
+                // Else its memory would stay for as long as the answer takes.
+                self.ahead = BytesMut::new();
+            }
         }
         self.account(out, before)?;
         Poll::Ready(Ok(()))
