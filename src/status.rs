@@ -117,8 +117,12 @@ impl Status {
             retries_enabled: self.0.retries_enabled.load(Ordering::Relaxed),
             requests_in_flight: self.0.metrics.in_flight(),
         };
-        let mut history = lock(&self.0.history);
-        history.tidy(now.uptime);
+        // Every request that ends waits for the lock, and the sums of a large fleet take a while.
+        let history = {
+            let mut history = lock(&self.0.history);
+            history.tidy(now.uptime);
+            history.clone()
+        };
         Snapshot::new(&history, fleet, now)
     }
 

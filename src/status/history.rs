@@ -28,8 +28,9 @@ pub struct Change {
     pub reason: &'static str,
 }
 
-/// What is remembered. It takes a bounded amount of memory, whatever happens.
-#[derive(Debug)]
+/// What is remembered. It takes a bounded amount of memory, whatever happens, and is copied quickly:
+/// copies share all that is in the past.
+#[derive(Clone, Debug)]
 pub struct History {
     /// What came of all requests.
     pub(super) totals: Ring<Totals>,

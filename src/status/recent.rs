@@ -84,7 +84,7 @@ struct Try {
 
 /// The last of each kind, so that a client that sends nothing but nonsense does not push out what
 /// matters.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Recent {
     next: u64,
     failed: VecDeque<Arc<Remembered>>,

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::mem;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// A bounded history: what happened in each of the last cells of time.
@@ -17,8 +18,8 @@ pub struct Ring<T> {
     /// The number of the newest cell.
     newest: u64,
     current: T,
-    /// The cells before it, the newest first.
-    before: VecDeque<T>,
+    /// The cells before it, the newest first. They never change again, so copies share them.
+    before: VecDeque<Arc<T>>,
 }
 
 impl<T: Default> Ring<T> {
@@ -46,9 +47,9 @@ impl<T: Default> Ring<T> {
     fn turn_to(&mut self, number: u64) {
         let skipped = number - self.newest - 1;
         self.newest = number;
-        self.before.push_front(mem::take(&mut self.current));
+        self.before.push_front(mem::take(&mut self.current).into());
         for _ in 0..skipped.min(self.most) {
-            self.before.push_front(T::default());
+            self.before.push_front(Arc::default());
         }
         let kept = usize::try_from(self.most - 1).unwrap_or(usize::MAX);
         self.before.truncate(kept);
@@ -58,7 +59,8 @@ impl<T: Default> Ring<T> {
     /// first.
     pub fn last(&self, seconds: u64, now: Duration) -> impl Iterator<Item = (u64, &T)> {
         let oldest = self.first_of(seconds, now);
-        let cells = std::iter::once(&self.current).chain(&self.before);
+        let before = self.before.iter().map(|cell| &**cell);
+        let cells = std::iter::once(&self.current).chain(before);
         (0..=self.newest)
             .rev()
             .zip(cells)
@@ -137,6 +139,26 @@ mod tests {
         assert_eq!(seen(&ring, 20, 19), [(0, 1)]);
         assert_eq!(seen(&ring, 20, 20), []);
         assert_eq!(seen(&ring, 5, 5), []);
+    }
+
+    #[test]
+    fn a_copy_shares_the_past_and_stays_as_it_was() {
+        let mut ring = Ring::new(5, 4);
+        for now in [0, 5, 10] {
+            *ring.at(secs(now)) += 1;
+        }
+        let copy = ring.clone();
+        assert!(
+            ring.before
+                .iter()
+                .zip(&copy.before)
+                .all(|(a, b)| Arc::ptr_eq(a, b))
+        );
+        for now in [10, 15] {
+            *ring.at(secs(now)) += 1;
+        }
+        assert_eq!(seen(&copy, 20, 15), [(2, 1), (1, 1), (0, 1)]);
+        assert_eq!(seen(&ring, 20, 15), [(3, 1), (2, 2), (1, 1), (0, 1)]);
     }
 
     #[test]

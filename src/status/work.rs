@@ -34,9 +34,9 @@ impl Work {
 ///
 /// Of engines that come and go no more than [`MOST_ENGINES`] are remembered: beyond that, the one
 /// that has not been asked for the longest is forgotten.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Engines {
-    by_label: HashMap<Arc<str>, Ring<Work>>,
+    by_label: HashMap<Arc<str>, Arc<Ring<Work>>>,
 }
 
 impl Engines {
@@ -66,8 +66,8 @@ impl Engines {
         let ring = self
             .by_label
             .entry(Arc::clone(label))
-            .or_insert_with(|| Ring::new(SPAN_OF_AN_ENGINE, CELLS_OF_AN_ENGINE));
-        let work = ring.at(now);
+            .or_insert_with(|| Ring::new(SPAN_OF_AN_ENGINE, CELLS_OF_AN_ENGINE).into());
+        let work = Arc::make_mut(ring).at(now);
         work.attempts += 1;
         work.errors += u64::from(is_error(attempt));
         work
@@ -91,7 +91,7 @@ impl Engines {
 
     /// What the engine called `label` did; `None` where nothing is remembered.
     pub fn get(&self, label: &str) -> Option<&Ring<Work>> {
-        self.by_label.get(label)
+        self.by_label.get(label).map(|ring| &**ring)
     }
 
     /// All that are remembered.
