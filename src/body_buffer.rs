@@ -5,13 +5,19 @@
 //! as soon as the body is let go.
 
 use std::io;
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll, ready};
 
-use bytes::{Bytes, BytesMut};
+use bytes::{BufMut as _, Bytes, BytesMut};
 use memmap2::MmapMut;
+use tokio::io::{AsyncRead, AsyncReadExt as _, ReadBuf};
 
 /// The smallest body with memory of its own, in bytes: filling that much takes far longer than
 /// asking the system for it.
 const LARGE: usize = 1 << 20;
+
+/// The least that is read at a time where the room for all of it could not be had at once.
+const LEAST_READ: usize = 64 * 1024;
 
 /// Bytes that are written one after the other, and then become one piece.
 #[derive(Debug)]
@@ -82,6 +88,36 @@ impl BodyBuffer {
         }
     }
 
+    /// Reads what has come, at most `most` bytes, straight to its place, and returns how much it
+    /// was; nothing is the end of `reader`.
+    pub fn poll_fill<R: AsyncRead + Unpin>(
+        &mut self,
+        reader: &mut R,
+        cx: &mut Context<'_>,
+        most: usize,
+    ) -> Poll<io::Result<usize>> {
+        if self.len() == self.capacity() {
+            let room = most.clamp(1, LEAST_READ.max(self.len()));
+            let mut larger = Self::with_capacity(self.len() + room);
+            larger.push(self.as_ref());
+            *self = larger;
+        }
+        match &mut self.0 {
+            Memory::Heap(bytes) => {
+                let mut room = bytes.limit(most);
+                pin!(reader.read_buf(&mut room)).poll(cx)
+            }
+            Memory::Own(map, length) => {
+                let end = map.len().min(length.saturating_add(most));
+                let room = map.get_mut(*length..end).unwrap_or_default();
+                let mut room = ReadBuf::new(room);
+                ready!(Pin::new(reader).poll_read(cx, &mut room))?;
+                *length += room.filled().len();
+                Poll::Ready(Ok(room.filled().len()))
+            }
+        }
+    }
+
     /// All of it in one piece, uncopied.
     pub fn freeze(self) -> Bytes {
         match self.0 {
@@ -142,6 +178,38 @@ mod tests {
                 assert!(buffer.as_ref() == expected, "{capacity}, {piece}");
                 assert!(buffer.freeze() == expected, "{capacity}, {piece}");
             }
+        }
+    }
+
+    #[tokio::test]
+    async fn what_is_read_goes_to_its_place_and_no_further() {
+        for (capacity, most) in [
+            (0, 10),
+            (100, 10),
+            (100, 100_000),
+            (LARGE, LARGE),
+            (0, LARGE),
+        ] {
+            let sent: Vec<u8> = (0..most + 7).map(|n| n.to_le_bytes()[0]).collect();
+            let mut reader = sent.as_slice();
+            let mut buffer = BodyBuffer::with_capacity(capacity);
+            while buffer.len() < most {
+                let left = most - buffer.len();
+                let read = std::future::poll_fn(|cx| buffer.poll_fill(&mut reader, cx, left));
+                assert!(read.await.unwrap() > 0);
+            }
+            assert_eq!(reader, sent.get(most..).unwrap());
+            assert!(sent.starts_with(&buffer.freeze()), "{capacity}, {most}");
+        }
+    }
+
+    #[tokio::test]
+    async fn the_end_of_the_reader_is_nothing_read() {
+        for capacity in [0, 100, LARGE] {
+            let mut buffer = BodyBuffer::with_capacity(capacity);
+            let read = std::future::poll_fn(|cx| buffer.poll_fill(&mut &b""[..], cx, 10));
+            assert_eq!(read.await.unwrap(), 0);
+            assert!(buffer.is_empty());
         }
     }
 

@@ -14,6 +14,7 @@
 
 mod chunks;
 mod closing;
+mod collect;
 mod connection;
 mod exchange;
 mod h2;

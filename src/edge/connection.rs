@@ -19,6 +19,7 @@ use tokio::io::AsyncWriteExt;
 use tokio::time::timeout;
 
 use super::closing::{LINGER, LINGER_BRIEFLY, linger, to_wire};
+use super::collect::hide_body;
 use super::exchange::{Client, Exchange, Patience};
 use super::h2::H2;
 use super::head::{self, Head};
@@ -133,8 +134,8 @@ where
         mut client: Client,
         shutdown: &ShutdownWatch,
     ) {
-        let gate = Arc::new(Gate::default());
-        let mut stream: Stream = Box::new(ClientStream::new(stream, Arc::clone(&gate)));
+        let gate = Arc::new(Gate::new(stream));
+        let mut stream: Stream = Box::new(ClientStream::new(Arc::clone(&gate)));
         client.gate = Some(Arc::clone(&gate));
         loop {
             if early.is_empty() && !self.await_request(&mut stream, &mut early, shutdown).await {
@@ -151,7 +152,11 @@ where
             gate.begin(head.body, rest);
             let mut session = ServerSession::new_http1(stream);
             session.set_pipelined_prefix(std::mem::take(&mut early));
-            if let Err(error) = session.read_request().await {
+            let mut read = session.read_request().await.map(|_| ());
+            if read.is_ok() && gate.length_to_come().is_some() {
+                read = hide_body(&mut session);
+            }
+            if let Err(error) = read {
                 log::debug!("a request head was refused: {}", Failure(&error));
                 let refusal = ApiError::invalid_request("the request head is malformed");
                 gate.open();

@@ -251,6 +251,11 @@ impl Exchange {
         }
     }
 
+    /// What lets the bytes of the request through, where its connection has that.
+    pub(super) fn gate(&self) -> Option<Arc<Gate>> {
+        self.client.gate.clone()
+    }
+
     /// Whether the request's body is malformed.
     pub(super) fn body_is_malformed(&self) -> bool {
         let gate = self.client.gate.as_ref();

@@ -7,6 +7,11 @@ use crate::body_buffer::BodyBuffer;
 /// The longest body that gets its room at once. What is not filled costs no memory, only addresses.
 const MOST: usize = 1 << 30;
 
+/// Where a body of this length is collected.
+pub(super) fn room_for(length: usize) -> BodyBuffer {
+    BodyBuffer::with_capacity(length.min(MOST))
+}
+
 /// The request body as read so far.
 #[derive(Debug, Default)]
 pub(super) enum SavedBody {

@@ -31,7 +31,8 @@ use pingora_http::{RequestHeader, ResponseHeader};
 use tokio::time::timeout;
 
 use super::Exchange;
-use super::saved_body::SavedBody;
+use super::collect::collect;
+use super::saved_body::{SavedBody, room_for};
 
 type MessageReader = Box<dyn futures::Stream<Item = Result<Bytes>> + Unpin + Send + Sync + 'static>;
 
@@ -42,6 +43,8 @@ pub(super) struct ClientSession {
     exchange: Arc<Exchange>,
     shutdown: ShutdownWatch,
     body: SavedBody,
+    /// Bytes of the body that were read past the wrapped session.
+    collected: usize,
     /// The held head, and what came with it, of the attempt of this number.
     held: Vec<HttpTask>,
     held_of: u32,
@@ -60,6 +63,7 @@ impl ClientSession {
             exchange,
             shutdown,
             body: SavedBody::default(),
+            collected: 0,
             held: Vec::new(),
             held_of: 0,
             released: false,
@@ -80,7 +84,10 @@ impl ClientSession {
 
     /// The head is about to go out: says that the connection closes after the answer, if so.
     fn announce_close(&mut self) {
-        if *self.shutdown.borrow() {
+        // Pingora knows of no body that is collected past it.
+        let gate = self.exchange.gate();
+        let is_unread = gate.is_some_and(|gate| gate.length_to_come().is_some());
+        if is_unread || *self.shutdown.borrow() {
             self.inner_mut().set_keepalive(None);
         }
     }
@@ -167,9 +174,18 @@ impl Session for ClientSession {
 
     async fn read_body_bytes(&mut self) -> Result<Option<Bytes>> {
         let limit = self.exchange.body_timeout();
-        let data = match timeout(limit, self.inner_mut().read_request_body()).await {
-            Ok(data) => data,
-            Err(_) => Error::e_explain(ErrorType::ReadTimedout, "reading a request body"),
+        let gate = self.exchange.gate().filter(|_| self.body.is_empty());
+        let to_come = gate.and_then(|gate| Some((gate.length_to_come()?, gate)));
+        let data = if let Some((length, gate)) = to_come {
+            let mut body = room_for(length);
+            let collected = collect(&gate, length, limit, &mut body).await;
+            self.collected = body.len();
+            collected.map(|()| Some(body.freeze()))
+        } else {
+            match timeout(limit, self.inner_mut().read_request_body()).await {
+                Ok(data) => data,
+                Err(_) => Error::e_explain(ErrorType::ReadTimedout, "reading a request body"),
+            }
         };
         let data = match data {
             Ok(data) => data,
@@ -199,7 +215,9 @@ impl Session for ClientSession {
 
     async fn write_response_header(&mut self, head: Box<ResponseHeader>, _end: bool) -> Result<()> {
         self.held.clear();
-        self.announce_close();
+        if !is_interim(&head) {
+            self.announce_close();
+        }
         self.inner_mut().write_response_header(head).await
     }
 
@@ -322,7 +340,7 @@ impl Session for ClientSession {
     }
 
     fn body_bytes_read(&self) -> usize {
-        self.inner().body_bytes_read()
+        self.inner().body_bytes_read() + self.collected
     }
 
     fn digest(&self) -> Option<&Digest> {

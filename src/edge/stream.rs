@@ -6,6 +6,8 @@
 //! [`Chunks`] allow, nothing behind it is ever taken for a part of it, and a client that leaves is
 //! noticed even behind requests it has sent ahead.
 //!
+//! A body of known length can also be collected past Pingora, straight to where it is kept.
+//!
 //! In the other direction it gathers what is written in pieces: a head and its body, or the size,
 //! the data and the end of a chunk, leave in one packet.
 
@@ -26,6 +28,7 @@ use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _, ReadBuf};
 
 use super::chunks::Chunks;
 use super::scratch::poll_append;
+use crate::body_buffer::BodyBuffer;
 
 /// How much of what a client sends ahead is read before its request's turn.
 const MAX_AHEAD: usize = 64 * 1024;
@@ -42,15 +45,20 @@ pub enum BodyFraming {
     Chunked,
 }
 
-/// How far the stream may be read; shared by the stream and those who know the requests on it.
-#[derive(Debug, Default)]
+/// The socket, and how far it may be read; shared by Pingora's stream and those who know the
+/// requests on it.
+#[derive(Debug)]
 pub(super) struct Gate(Mutex<State>);
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct State {
+    /// `None` while it is being shut down.
+    socket: Option<Stream>,
     mode: Mode,
     /// Read from the socket, and not given out.
     ahead: BytesMut,
+    /// Written, and not sent.
+    unsent: BytesMut,
 }
 
 #[derive(Debug, Default)]
@@ -69,6 +77,15 @@ enum Mode {
 }
 
 impl Gate {
+    pub(super) fn new(socket: Stream) -> Self {
+        Self(Mutex::new(State {
+            socket: Some(socket),
+            mode: Mode::default(),
+            ahead: BytesMut::new(),
+            unsent: BytesMut::new(),
+        }))
+    }
+
     /// A request begins: its head has been read, and `rest` behind it.
     pub(super) fn begin(&self, framing: BodyFraming, rest: BytesMut) {
         let mut state = self.lock();
@@ -102,32 +119,55 @@ impl Gate {
         std::mem::take(&mut state.ahead)
     }
 
+    /// The length of a body of which a part has not come yet.
+    pub(super) fn length_to_come(&self) -> Option<usize> {
+        let state = self.lock();
+        match state.mode {
+            Mode::Length(left) => {
+                let left = usize::try_from(left).ok()?;
+                (left > state.ahead.len()).then_some(left)
+            }
+            _ => None,
+        }
+    }
+
+    /// Reads what has come of a body of known length into `body`, and returns how much it was;
+    /// nothing is the end of the stream. It may be dropped at any time, and nothing is lost.
+    pub(super) async fn collect(&self, body: &mut BodyBuffer) -> io::Result<usize> {
+        std::future::poll_fn(|cx| self.lock().poll_collect(cx, body)).await
+    }
+
     fn lock(&self) -> MutexGuard<'_, State> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What the socket says of itself.
+    fn of_socket<T>(&self, ask: impl FnOnce(&Stream) -> T) -> Option<T> {
+        self.lock().socket.as_ref().map(ask)
     }
 }
 
 /// See the module's text.
 #[derive(Debug)]
-pub(super) struct ClientStream {
-    inner: Stream,
-    gate: Arc<Gate>,
-    unsent: BytesMut,
-}
+pub(super) struct ClientStream(Arc<Gate>);
 
 impl ClientStream {
-    pub(super) fn new(inner: Stream, gate: Arc<Gate>) -> Self {
-        Self {
-            inner,
-            gate,
-            unsent: BytesMut::new(),
-        }
+    pub(super) fn new(gate: Arc<Gate>) -> Self {
+        Self(gate)
+    }
+}
+
+impl State {
+    fn socket(&mut self) -> io::Result<Pin<&mut Stream>> {
+        let socket = self.socket.as_mut().ok_or(io::ErrorKind::NotConnected)?;
+        Ok(Pin::new(socket))
     }
 
     /// Sends what has been gathered.
     fn poll_drain(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while !self.unsent.is_empty() {
-            let sent = ready!(Pin::new(&mut self.inner).poll_write(cx, &self.unsent))?;
+            let socket = self.socket.as_mut().ok_or(io::ErrorKind::NotConnected)?;
+            let sent = ready!(Pin::new(socket).poll_write(cx, &self.unsent))?;
             if sent == 0 {
                 return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
             }
@@ -137,28 +177,33 @@ impl ClientStream {
         self.unsent = BytesMut::new();
         Poll::Ready(Ok(()))
     }
-}
 
-impl State {
+    /// Sends what has been gathered, as far as that can be done at once: whoever reads has
+    /// written all there is for now.
+    fn drain_before_read(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
+        if !self.unsent.is_empty()
+            && let Poll::Ready(Err(error)) = self.poll_drain(cx)
+        {
+            return Err(error);
+        }
+        Ok(())
+    }
+
     /// Reads into `out` what the mode allows, first from what was read ahead.
-    fn poll_read(
-        &mut self,
-        inner: Pin<&mut Stream>,
-        cx: &mut Context<'_>,
-        out: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
+    fn poll_read(&mut self, cx: &mut Context<'_>, out: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        self.drain_before_read(cx)?;
         let most = match &self.mode {
             Mode::Open | Mode::Chunked(_) => usize::MAX,
             Mode::Length(left) => usize::try_from(*left).unwrap_or(usize::MAX),
-            Mode::Ended => return self.poll_ahead(inner, cx),
+            Mode::Ended => return self.poll_ahead(cx),
             Mode::Broken => return Poll::Ready(Err(malformed())),
         };
         let before = out.filled().len();
         if self.ahead.is_empty() && most >= out.remaining() {
-            ready!(inner.poll_read(cx, out))?;
+            ready!(self.socket()?.poll_read(cx, out))?;
         } else if self.ahead.is_empty() {
             let mut part = ReadBuf::new(out.initialize_unfilled_to(most));
-            ready!(inner.poll_read(cx, &mut part))?;
+            ready!(self.socket()?.poll_read(cx, &mut part))?;
             let read = part.filled().len();
             out.advance(read);
         } else {
@@ -204,14 +249,40 @@ impl State {
         Ok(())
     }
 
-    /// Keeps what comes for the next request, and gives out nothing but the end of the stream.
-    fn poll_ahead(
+    /// See [`Gate::collect`].
+    fn poll_collect(
         &mut self,
-        mut inner: Pin<&mut Stream>,
         cx: &mut Context<'_>,
-    ) -> Poll<io::Result<()>> {
+        body: &mut BodyBuffer,
+    ) -> Poll<io::Result<usize>> {
+        let Mode::Length(left) = self.mode else {
+            return Poll::Ready(Ok(0));
+        };
+        self.drain_before_read(cx)?;
+        let left = usize::try_from(left).unwrap_or(usize::MAX);
+        let read = if self.ahead.is_empty() {
+            let socket = self.socket.as_mut().ok_or(io::ErrorKind::NotConnected)?;
+            ready!(body.poll_fill(socket, cx, left))?
+        } else {
+            let here = self.ahead.split_to(left.min(self.ahead.len()));
+            body.extend_from_slice(&here);
+            if self.ahead.is_empty() {
+                self.ahead = BytesMut::new();
+            }
+            here.len()
+        };
+        self.mode = match left - read {
+            0 => Mode::Ended,
+            left => Mode::Length(left as u64),
+        };
+        Poll::Ready(Ok(read))
+    }
+
+    /// Keeps what comes for the next request, and gives out nothing but the end of the stream.
+    fn poll_ahead(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while self.ahead.len() < MAX_AHEAD {
-            if ready!(poll_append(inner.as_mut(), cx, &mut self.ahead))? == 0 {
+            let socket = self.socket.as_mut().ok_or(io::ErrorKind::NotConnected)?;
+            if ready!(poll_append(Pin::new(socket), cx, &mut self.ahead))? == 0 {
                 return Poll::Ready(Ok(()));
             }
         }
@@ -226,62 +297,61 @@ fn malformed() -> io::Error {
 
 impl AsyncRead for ClientStream {
     fn poll_read(
-        mut self: Pin<&mut Self>,
+        self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         out: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        let this = &mut *self;
-        // Whoever reads has written all there is for now.
-        if !this.unsent.is_empty()
-            && let Poll::Ready(Err(error)) = this.poll_drain(cx)
-        {
-            return Poll::Ready(Err(error));
-        }
-        this.gate
-            .lock()
-            .poll_read(Pin::new(&mut this.inner), cx, out)
+        self.0.lock().poll_read(cx, out)
     }
 }
 
 impl AsyncWrite for ClientStream {
     fn poll_write(
-        mut self: Pin<&mut Self>,
+        self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         data: &[u8],
     ) -> Poll<io::Result<usize>> {
-        if self.unsent.len() + data.len() > MAX_UNSENT {
-            ready!(self.poll_drain(cx))?;
+        let mut state = self.0.lock();
+        if state.unsent.len() + data.len() > MAX_UNSENT {
+            ready!(state.poll_drain(cx))?;
         }
         if data.len() > MAX_UNSENT {
-            return Pin::new(&mut self.inner).poll_write(cx, data);
+            return state.socket()?.poll_write(cx, data);
         }
-        self.unsent.extend_from_slice(data);
+        state.unsent.extend_from_slice(data);
         Poll::Ready(Ok(data.len()))
     }
 
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        ready!(self.poll_drain(cx))?;
-        Pin::new(&mut self.inner).poll_flush(cx)
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let mut state = self.0.lock();
+        ready!(state.poll_drain(cx))?;
+        state.socket()?.poll_flush(cx)
     }
 
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        ready!(self.poll_drain(cx))?;
-        Pin::new(&mut self.inner).poll_shutdown(cx)
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let mut state = self.0.lock();
+        ready!(state.poll_drain(cx))?;
+        state.socket()?.poll_shutdown(cx)
     }
 }
 
 #[async_trait]
 impl Shutdown for ClientStream {
     async fn shutdown(&mut self) {
-        if self.flush().await.is_ok() {
-            Shutdown::shutdown(&mut *self.inner).await;
+        if self.flush().await.is_err() {
+            return;
+        }
+        let socket = self.0.lock().socket.take();
+        if let Some(mut socket) = socket {
+            Shutdown::shutdown(&mut *socket).await;
+            self.0.lock().socket = Some(socket);
         }
     }
 }
 
 impl UniqueID for ClientStream {
     fn id(&self) -> UniqueIDType {
-        self.inner.id()
+        self.0.of_socket(|socket| socket.id()).unwrap_or(-1)
     }
 }
 
@@ -291,26 +361,29 @@ impl Peek for ClientStream {}
 
 impl GetTimingDigest for ClientStream {
     fn get_timing_digest(&self) -> Vec<Option<TimingDigest>> {
-        self.inner.get_timing_digest()
+        let of = self.0.of_socket(|socket| socket.get_timing_digest());
+        of.unwrap_or_default()
     }
 
     fn get_read_pending_time(&self) -> Duration {
-        self.inner.get_read_pending_time()
+        let of = self.0.of_socket(|socket| socket.get_read_pending_time());
+        of.unwrap_or_default()
     }
 
     fn get_write_pending_time(&self) -> Duration {
-        self.inner.get_write_pending_time()
+        let of = self.0.of_socket(|socket| socket.get_write_pending_time());
+        of.unwrap_or_default()
     }
 }
 
 impl GetProxyDigest for ClientStream {
     fn get_proxy_digest(&self) -> Option<Arc<ProxyDigest>> {
-        self.inner.get_proxy_digest()
+        self.0.of_socket(|socket| socket.get_proxy_digest())?
     }
 }
 
 impl GetSocketDigest for ClientStream {
     fn get_socket_digest(&self) -> Option<Arc<SocketDigest>> {
-        self.inner.get_socket_digest()
+        self.0.of_socket(|socket| socket.get_socket_digest())?
     }
 }

@@ -1,0 +1,56 @@
+//! Reads a request body of known length past Pingora.
+//!
+//! Pingora reads a body into a buffer and hands out copies of it in pieces, to be copied together
+//! again. For a long prompt that is a good part of what forwarding it costs, so such a body is
+//! read from the socket to where it is kept.
+
+use std::time::Duration;
+
+use http::header::CONTENT_LENGTH;
+use pingora_core::protocols::http::ServerSession;
+use pingora_core::{Error, ErrorType, Result};
+use tokio::time::timeout;
+
+use super::stream::Gate;
+use crate::body_buffer::BodyBuffer;
+
+/// Reads until `body` has `length` bytes; the client may be silent for `limit`.
+///
+/// # Errors
+/// Those of Pingora's own reading: the client has closed too early, is too slow, or its connection
+/// has failed. What came before is in `body`.
+pub(super) async fn collect(
+    gate: &Gate,
+    length: usize,
+    limit: Duration,
+    body: &mut BodyBuffer,
+) -> Result<()> {
+    while body.len() < length {
+        match timeout(limit, gate.collect(body)).await {
+            Ok(Ok(0)) => {
+                let what = "the client closed before the end of its request body";
+                return Error::e_explain(ErrorType::ConnectionClosed, what);
+            }
+            Ok(Ok(_)) => {}
+            Ok(Err(error)) => {
+                return Error::e_because(ErrorType::ReadError, "reading a request body", error);
+            }
+            Err(_) => return Error::e_explain(ErrorType::ReadTimedout, "reading a request body"),
+        }
+    }
+    Ok(())
+}
+
+/// Has Pingora's session take its request for one without a body, before it has looked for one.
+///
+/// # Errors
+/// The head cannot be made whole again.
+pub(super) fn hide_body(session: &mut ServerSession) -> Result<()> {
+    // The length is looked at once, when the body is first asked for.
+    let Some(length) = session.req_header_mut().remove_header(&CONTENT_LENGTH) else {
+        return Ok(());
+    };
+    session.is_body_done();
+    let request = session.req_header_mut();
+    request.insert_header(CONTENT_LENGTH, length)
+}
