@@ -30,6 +30,7 @@
 
 mod soak {
     pub mod answer;
+    pub mod calm;
     pub mod clients;
     pub mod engines;
     pub mod h2_client;

@@ -11,21 +11,17 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
+use super::calm;
 use super::clients::{Client, Stop, World};
 use super::engines::{ENGINES, Seat};
 use super::metrics::Metrics;
 use super::options::Options;
-use super::ordinary;
 use super::process::{self, Look};
 use super::report::{self, Figures};
 use super::router::Router;
 use super::tally::Tally;
 use super::watch::{Sample, watch_router};
 
-/// What requests on a calm fleet are counted under.
-const CALM: &str = "calm fleet";
-const CALM_SLOW: &str = "calm fleet, slow reader";
-const WARM_UP: &str = "warm-up";
 /// How long the last requests may take once the traffic has stopped.
 const LAST_REQUESTS: Duration = Duration::from_secs(90);
 /// How long descriptors may take to come down: a connection that is being closed is read from for
@@ -78,7 +74,7 @@ async fn whole(options: &Options, interrupts: watch::Receiver<u32>) -> ExitCode 
     });
     eprintln!("soak: {options:?}, router {}", router.pid);
 
-    calm_requests(&world, WARM_UP, options.seed).await;
+    calm::warm_up(&world, options.seed).await;
     let idle = idle_look(&router).await;
     let before = Metrics::read(router.admin).await.unwrap_or_default();
 
@@ -92,7 +88,7 @@ async fn whole(options: &Options, interrupts: watch::Receiver<u32>) -> ExitCode 
         world.tally.wrong(format!("the router ended: {status}"));
     } else {
         nothing_in_flight(&world, &router).await;
-        calm_check(&world, &seats, &router, options.seed).await;
+        calm::check(&world, &seats, &router, options.seed).await;
     }
     let end = cooled_look(&world, &router, idle).await;
     let last = Metrics::read(router.admin).await.unwrap_or_default();
@@ -196,21 +192,6 @@ async fn storm(
     (samples.clone(), loaded)
 }
 
-/// Requests of several kinds over engines that answer well.
-async fn calm_requests(world: &Arc<World>, kind: &'static str, seed: u64) {
-    let mut clients = JoinSet::new();
-    for number in 0..8 {
-        let mut client = Client::new(Arc::clone(world), seed, 1_000_000 + number);
-        clients.spawn(async move {
-            for _ in 0..20 {
-                ordinary::completion(&mut client, kind).await;
-            }
-            ordinary::gzip_renamed(&mut client, kind).await;
-        });
-    }
-    while clients.join_next().await.is_some() {}
-}
-
 /// The router without traffic, but with everything in place that the first requests bring about.
 async fn idle_look(router: &Router) -> Look {
     sleep(UNUSED).await;
@@ -229,40 +210,6 @@ async fn nothing_in_flight(world: &World, router: &Router) {
             }
             _ => sleep(Duration::from_millis(100)).await,
         }
-    }
-}
-
-/// After the storm, everything is answered again, and engines receive what is sent.
-async fn calm_check(world: &Arc<World>, seats: &[Arc<Seat>], router: &Router, seed: u64) {
-    let received = || seats.iter().map(|seat| seat.received()).sum::<u64>();
-    let attempts = async || {
-        let metrics = Metrics::read(router.admin).await.unwrap_or_default();
-        metrics.sum("attempts_total")
-    };
-    let (attempts_before, received_before) = (attempts().await, received());
-    calm_requests(world, CALM, seed + 1).await;
-    let mut slow = JoinSet::new();
-    for number in 0..4 {
-        let mut client = Client::new(Arc::clone(world), seed, 2_000_000 + number);
-        slow.spawn(async move {
-            ordinary::slow_reader(&mut client, CALM_SLOW).await;
-        });
-    }
-    while slow.join_next().await.is_some() {}
-    for (kind, results) in world.tally.results() {
-        let bad = results.iter().filter(|(result, _)| *result != "200");
-        if [WARM_UP, CALM, CALM_SLOW].contains(&kind) && bad.count() > 0 {
-            world.tally.wrong(format!("{kind}: {results:?}"));
-        }
-    }
-    // The last of them are counted after their clients have their answers.
-    sleep(Duration::from_secs(1)).await;
-    let made = attempts().await - attempts_before;
-    let came = (received() - received_before) as f64;
-    if (made - came).abs() > 0.5 {
-        world.tally.wrong(format!(
-            "on the calm fleet {made} attempts were made and {came} requests received"
-        ));
     }
 }
 
