@@ -146,6 +146,7 @@ impl ProxyHttp for Router {
             forward: None,
             end: None,
             stop: None,
+            upload: None,
             attempts: Vec::new(),
             backoff_total: Duration::ZERO,
             backoffs: Vec::new(),

@@ -40,6 +40,8 @@ pub struct Context {
     pub(super) end: Option<End>,
     /// What the retry policy said when it let no further attempt follow.
     pub(super) stop: Option<StopReason>,
+    /// From the head read to the end of the body, or to where that broke off.
+    pub(super) upload: Option<Duration>,
     pub(super) attempts: Vec<Attempt>,
     pub(super) backoff_total: Duration,
     pub(super) backoffs: Vec<Backoff>,

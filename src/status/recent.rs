@@ -55,6 +55,8 @@ pub struct Remembered {
     /// How many attempts there were; not all of many are told.
     attempts_made: usize,
     attempts: Vec<Try>,
+    #[serde(rename = "upload_ms", serialize_with = "super::millis_if_any")]
+    upload: Option<Duration>,
     #[serde(rename = "backoff_ms", serialize_with = "millis")]
     backoff: Duration,
     #[serde(rename = "hold_ms", serialize_with = "millis")]
@@ -157,6 +159,7 @@ impl Remembered {
             attempts: told(record.attempts)
                 .map(|(number, attempt)| Try::new(number, attempt))
                 .collect(),
+            upload: record.upload,
             backoff: record.backoff,
             held: record.held,
             holds: told(record.holds).map(|(_, hold)| hold.into()).collect(),
@@ -249,6 +252,7 @@ mod tests {
         note(
             &mut recent,
             &Record {
+                upload: Some(ms(2)),
                 backoff: ms(50),
                 held: ms(3),
                 holds: &[record::Hold {
@@ -273,7 +277,7 @@ mod tests {
                 {"number": 2, "engine": "http://b", "outcome": "answered", "status": 200,
                  "reason": "503", "backoff_ms": 50.0, "begun_ms": 60.0, "took_ms": 10.0},
             ],
-            "backoff_ms": 50.0, "hold_ms": 3.0,
+            "upload_ms": 2.0, "backoff_ms": 50.0, "hold_ms": 3.0,
             "holds": [{"begun_ms": 57.0, "took_ms": 3.0, "result": "served"}],
             "ttft_ms": 61.3, "total_ms": 70.0,
         });

@@ -184,6 +184,7 @@ function inside(request) {
     ["Status", request.status === 0 ? "none sent" : String(request.status)],
     ["Outcome", words(request.outcome)],
     ["Ended because", words(request.reason)],
+    ["Upload", millis(request.upload_ms)],
     ["First token", millis(request.ttft_ms)],
     ["Whole", millis(request.total_ms)],
     ["Waited between attempts", millis(request.backoff_ms)],
