@@ -196,7 +196,7 @@ impl Router {
             first_event: None,
             denial: None,
             response_id: None,
-            tally: Tally::new(model != ModelSource::Response),
+            tally: Tally::new(self.books.is_some() && model != ModelSource::Response),
         })
     }
 

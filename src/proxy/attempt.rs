@@ -74,9 +74,8 @@ impl Router {
                 ctx.end = Some(End::OwnError(ApiError::no_engine_available(model)));
                 return Err(Error::new_up(ErrorType::ConnectNoRoute));
             };
-            if let Some(decided) = decided {
-                self.metrics
-                    .retried(decided.reason.label(), decided.backoff);
+            if let (Some(decided), Some(metrics)) = (decided, self.metrics()) {
+                metrics.retried(decided.reason.label(), decided.backoff);
             }
             forward.attempts.begin(engine.id());
             forward.running = Some(Running {
