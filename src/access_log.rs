@@ -129,6 +129,8 @@ fn text(record: &Record<'_>) -> String {
         push_millis(&mut line, attempt.took);
         line.push_str("ms");
     }
+    line.push_str(" upload_ms=");
+    push_or_dash(&mut line, record.upload, push_millis);
     line.push_str(" backoff_ms=");
     push_millis(&mut line, record.backoff);
     line.push_str(" hold_ms=");
@@ -234,6 +236,7 @@ struct Object<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     stop: Option<&'static str>,
     attempts: Vec<AttemptObject<'a>>,
+    upload_ms: Option<f64>,
     backoff_ms: f64,
     hold_ms: f64,
     ttft_ms: Option<f64>,
@@ -274,6 +277,7 @@ fn json(record: &Record<'_>) -> String {
         reason: record.reason,
         stop: record.stop.map(StopReason::label),
         attempts: attempts.collect(),
+        upload_ms: record.upload.map(rounded),
         backoff_ms: rounded(record.backoff),
         hold_ms: rounded(record.held),
         ttft_ms: record.first_byte.map(rounded),
@@ -336,6 +340,7 @@ mod tests {
             reason: "answered",
             stop: Some(StopReason::Answered),
             attempts,
+            upload: Some(Duration::from_micros(740)),
             backoff: Duration::ZERO,
             backoffs: &[],
             held: Duration::from_micros(1_500),
@@ -358,8 +363,8 @@ mod tests {
             Format::Text.line(&record(&attempts())).to_string(),
             "id=r-1 client=127.0.0.1:5000 method=POST path=/v1/completions route=/v1/completions \
              model=m stream=true status=200 outcome=answered reason=answered stop=answered \
-             attempts=http://a:connect:0.3ms,http://b:answered/200:12.0ms backoff_ms=0.0 \
-             hold_ms=1.5 ttft_ms=11.0 total_ms=13.0 bytes_in=20 bytes_out=300 prompt_tokens=5 \
+             attempts=http://a:connect:0.3ms,http://b:answered/200:12.0ms upload_ms=0.7 \
+             backoff_ms=0.0 hold_ms=1.5 ttft_ms=11.0 total_ms=13.0 bytes_in=20 bytes_out=300 prompt_tokens=5 \
              completion_tokens=7"
         );
     }
@@ -372,6 +377,7 @@ mod tests {
         assert_eq!(line["attempts"][1]["status"], 200);
         assert_eq!(line["ttft_ms"], 11.0);
         assert_eq!(line["hold_ms"], 1.5);
+        assert_eq!(line["upload_ms"], 0.7);
         assert_eq!(line["stop"], "answered");
         assert_eq!(line["outcome"], "answered");
         assert_eq!(line["route"], "/v1/completions");
@@ -383,6 +389,7 @@ mod tests {
     fn what_is_not_known_is_a_dash_or_null() {
         let record = Record {
             client: None,
+            upload: None,
             first_byte: None,
             usage: Usage::default(),
             model: "",
@@ -393,6 +400,7 @@ mod tests {
             "client=-",
             "model=\"\"",
             "attempts=-",
+            "upload_ms=-",
             "ttft_ms=-",
             "prompt_tokens=-",
         ] {
@@ -401,6 +409,7 @@ mod tests {
         let json: serde_json::Value =
             serde_json::from_str(&Format::Json.line(&record).to_string()).unwrap();
         assert_eq!(json["client"], serde_json::Value::Null);
+        assert_eq!(json["upload_ms"], serde_json::Value::Null);
         assert_eq!(json["prompt_tokens"], serde_json::Value::Null);
     }
 

@@ -59,11 +59,11 @@ use crate::edge::Exchange;
 use crate::engines::{Catalog, Fleet, Responses};
 use crate::logging::Failure;
 use crate::metrics::Metrics;
-use crate::record::{OTHER_ROUTE, Observers};
+use crate::record::OTHER_ROUTE;
 use crate::retry::Outcome;
 use crate::traces::Tracer;
 
-pub use account::on_refusal;
+pub use account::{Books, on_refusal};
 use connect::EngineConnector;
 pub use context::Context;
 use context::End;
@@ -81,8 +81,7 @@ pub struct Router {
     fleet: Arc<Fleet>,
     catalog: Arc<Catalog>,
     responses: Responses,
-    metrics: Metrics,
-    observers: Observers,
+    books: Option<Books>,
     tracer: Option<Tracer>,
     other_route: Arc<str>,
     held: Held,
@@ -94,22 +93,20 @@ pub struct Router {
 }
 
 impl Router {
-    /// A router over `fleet`, which follows `plan`; `observers` are told how requests end, and
-    /// `tracer` begins their traces where it is there.
+    /// A router over `fleet`, which follows `plan`; requests are written down in `books`, and
+    /// `tracer` begins their traces, where these are there.
     pub fn new(
         plan: Arc<ArcSwap<Plan>>,
         fleet: Arc<Fleet>,
         catalog: Arc<Catalog>,
-        metrics: Metrics,
-        observers: Observers,
+        books: Option<Books>,
         tracer: Option<Tracer>,
     ) -> Self {
         Self {
             fleet,
             catalog,
             responses: Responses::default(),
-            metrics,
-            observers,
+            books,
             tracer,
             other_route: OTHER_ROUTE.into(),
             held: Held::default(),
@@ -137,7 +134,7 @@ impl ProxyHttp for Router {
         Context {
             exchange: Exchange::current(),
             plan: self.plan.load_full(),
-            _in_flight: self.metrics.request_begun(),
+            _in_flight: self.metrics().map(Metrics::request_begun),
             request_id: String::new(),
             trace: None,
             route: Arc::clone(&self.other_route),
@@ -146,6 +143,7 @@ impl ProxyHttp for Router {
             forward: None,
             end: None,
             stop: None,
+            upload: None,
             attempts: Vec::new(),
             backoff_total: Duration::ZERO,
             backoffs: Vec::new(),
@@ -184,7 +182,9 @@ impl ProxyHttp for Router {
     ) -> Result<()> {
         if let Some(running) = ctx.running_mut() {
             running.reused = Some(reused);
-            self.metrics.connected(running.engine.label(), reused);
+            if let Some(metrics) = self.metrics() {
+                metrics.connected(running.engine.label(), reused);
+            }
         }
         Ok(())
     }
@@ -262,7 +262,7 @@ impl ProxyHttp for Router {
             forward.first_event = looked_at.then(FirstEvent::default);
             forward.response_id = responses::search(&ctx.route, response);
             let (route, model) = (&ctx.route, forward.pool.model());
-            let pace = || self.metrics.pace(route, model);
+            let pace = || Some(self.metrics()?.pace(route, model));
             forward.tally.begin(response, pace);
             forward.denial = Denial::search(forward, response);
         }
@@ -402,7 +402,9 @@ impl ProxyHttp for Router {
         );
         let retry = match translate::ended(&error, progress) {
             Ended::Stale => {
-                self.metrics.stale_connection();
+                if let Some(metrics) = self.metrics() {
+                    metrics.stale_connection();
+                }
                 forward.again_fresh = true;
                 true
             }

@@ -52,6 +52,9 @@ pub struct Record<'a> {
     pub stop: Option<StopReason>,
     /// The attempts, in order.
     pub attempts: &'a [Attempt],
+    /// From the head read to the last byte of the client's body, or to where that broke off; `None`
+    /// where no body was asked for.
+    pub upload: Option<Duration>,
     /// Time spent waiting between attempts.
     pub backoff: Duration,
     /// These waits, in order; the last may have been broken off.

@@ -9,13 +9,15 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
+use vllm_pingora::access_log::Format;
 use vllm_pingora::admin::{CALLS, LIMIT, MAX_BODY};
 use vllm_pingora::api_error::ApiError;
 use vllm_pingora::config::Settings;
 use vllm_pingora::config::keys::{KEYS, Source};
 use vllm_pingora::metrics::{names, production_stack};
+use vllm_pingora::record::Record;
 use vllm_pingora::request::route::{Action, Route, Routes};
-use vllm_pingora::retry::Resend;
+use vllm_pingora::retry::{Resend, StopReason};
 use vllm_pingora::simulator;
 
 const README: &str = include_str!("../README.md");
@@ -68,6 +70,26 @@ fn assert_same(heading: &str, expected: &BTreeSet<Vec<String>>, found: &BTreeSet
         missing.is_empty() && surplus.is_empty(),
         "README.md, {heading}: missing {missing:#?}, not so {surplus:#?}"
     );
+}
+
+#[test]
+fn the_line_of_the_access_log_has_its_fields_in_order() {
+    let record = Record {
+        stop: Some(StopReason::Answered),
+        ..Record::default()
+    };
+    let keys = |line: &str| -> Vec<String> {
+        let words = line.split(' ').filter_map(|word| word.split_once('='));
+        words.map(|(key, _)| key.to_owned()).collect()
+    };
+    let (_, section) = README.split_once("\n## Access log\n").unwrap();
+    let (_, example) = section.split_once(" access ").unwrap();
+    let expected = keys(&Format::Text.line(&record).to_string());
+    assert_eq!(keys(example.lines().next().unwrap()), expected);
+    let line = Format::Json.line(&record).to_string();
+    let object: serde_json::Map<_, _> = serde_json::from_str(&line).unwrap();
+    let fields: BTreeSet<_> = object.keys().cloned().collect();
+    assert_eq!(fields, expected.into_iter().collect());
 }
 
 #[test]

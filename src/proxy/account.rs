@@ -11,10 +11,25 @@ use super::context::{Context, End};
 use super::respond::new_request_id;
 use crate::api_error::ApiError;
 use crate::edge::OnRefusal;
+use crate::metrics::Metrics;
 use crate::record::{OTHER_ROUTE, Observer as _, Observers, Record, Usage};
 use crate::retry::StopReason;
 
+/// What is written down of requests, beside the answers they get.
+#[derive(Clone, Debug)]
+pub struct Books {
+    /// Counts what happens while requests run.
+    pub metrics: Metrics,
+    /// Are told how they ended.
+    pub observers: Observers,
+}
+
 impl Router {
+    /// Counts what happens while requests run, where anything is written down.
+    pub(super) fn metrics(&self) -> Option<&Metrics> {
+        self.books.as_ref().map(|books| &books.metrics)
+    }
+
     /// Tells how a request ended.
     pub(super) fn account(&self, session: &Session, error: Option<&Error>, ctx: &mut Context) {
         let end = ctx.end.take().unwrap_or_else(|| match error {
@@ -26,6 +41,9 @@ impl Router {
             self.works(ctx);
         }
         self.end_attempt(ctx, end.attempt_label());
+        let Some(books) = &self.books else {
+            return;
+        };
         let status = session
             .response_written()
             .map_or(0, |head| head.status.as_u16());
@@ -41,7 +59,7 @@ impl Router {
             .map(|at| at.duration_since(received));
         let total = received.elapsed();
         let request = session.req_header();
-        self.observers.ended(&Record {
+        books.observers.ended(&Record {
             request_id: &ctx.request_id,
             trace: ctx.trace.as_ref(),
             client: ctx.exchange.client(),
@@ -55,6 +73,7 @@ impl Router {
             reason: end.reason(),
             stop: ctx.stop,
             attempts: &ctx.attempts,
+            upload: ctx.upload,
             backoff: ctx.backoff_total,
             backoffs: &ctx.backoffs,
             held: ctx.held,
@@ -87,6 +106,7 @@ pub fn on_refusal(observers: Observers) -> OnRefusal {
             reason: refusal.code(),
             stop: None,
             attempts: &[],
+            upload: None,
             backoff: Duration::ZERO,
             backoffs: &[],
             held: Duration::ZERO,

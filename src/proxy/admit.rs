@@ -122,7 +122,9 @@ impl Router {
         ctx.route = Arc::clone(&route.path);
         let own = match route.action {
             Action::Forward { model, resend } => {
-                let body = read_body(session, plan.max_body).await?;
+                let body = read_body(session, plan.max_body).await;
+                ctx.upload = Some(ctx.exchange.received().elapsed());
+                let body = body?;
                 let forward = self.route_to_engines(session, ctx, &body, route, (model, resend));
                 return Ok(Admitted::Forward(Box::new(forward.await?)));
             }
@@ -194,7 +196,7 @@ impl Router {
             first_event: None,
             denial: None,
             response_id: None,
-            tally: Tally::new(model != ModelSource::Response),
+            tally: Tally::new(self.books.is_some() && model != ModelSource::Response),
         })
     }
 

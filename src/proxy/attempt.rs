@@ -33,17 +33,20 @@ impl Router {
             .forward
             .as_mut()
             .and_then(|forward| forward.decided.take());
-        let backoff = decided.map_or(Duration::ZERO, |decided| decided.backoff);
-        let begun = Instant::now();
-        if let Some(decided) = decided.filter(|decided| !decided.backoff.is_zero()) {
-            ctx.backoffs.push(Backoff {
-                begun: begun.duration_since(ctx.exchange.received()),
-                delay: decided.backoff,
-                reason: decided.reason.label(),
-            });
-        }
-        let waited = wait(session, backoff).await;
-        ctx.backoff_total += begun.elapsed();
+        let waited = match decided.filter(|decided| !decided.backoff.is_zero()) {
+            Some(decided) => {
+                let begun = Instant::now();
+                ctx.backoffs.push(Backoff {
+                    begun: begun.duration_since(ctx.exchange.received()),
+                    delay: decided.backoff,
+                    reason: decided.reason.label(),
+                });
+                let waited = wait(session, decided.backoff).await;
+                ctx.backoff_total += begun.elapsed();
+                waited
+            }
+            None => wait(session, Duration::ZERO).await,
+        };
         if let Err(mut gone) = waited {
             ctx.end = Some(End::ClientGone);
             gone.as_down();
@@ -71,9 +74,8 @@ impl Router {
                 ctx.end = Some(End::OwnError(ApiError::no_engine_available(model)));
                 return Err(Error::new_up(ErrorType::ConnectNoRoute));
             };
-            if let Some(decided) = decided {
-                self.metrics
-                    .retried(decided.reason.label(), decided.backoff);
+            if let (Some(decided), Some(metrics)) = (decided, self.metrics()) {
+                metrics.retried(decided.reason.label(), decided.backoff);
             }
             forward.attempts.begin(engine.id());
             forward.running = Some(Running {

@@ -27,7 +27,7 @@ pub struct Context {
     pub(super) exchange: Arc<Exchange>,
     /// What it is handled by.
     pub(super) plan: Arc<Plan>,
-    pub(super) _in_flight: GaugeGuard,
+    pub(super) _in_flight: Option<GaugeGuard>,
     pub(super) request_id: String,
     /// `None` where traces are off.
     pub(super) trace: Option<Trace>,
@@ -40,6 +40,8 @@ pub struct Context {
     pub(super) end: Option<End>,
     /// What the retry policy said when it let no further attempt follow.
     pub(super) stop: Option<StopReason>,
+    /// From the head read to the end of the body, or to where that broke off.
+    pub(super) upload: Option<Duration>,
     pub(super) attempts: Vec<Attempt>,
     pub(super) backoff_total: Duration,
     pub(super) backoffs: Vec<Backoff>,
@@ -192,23 +194,18 @@ impl Context {
     }
 }
 
-impl Forward {
-    /// Ends the running attempt, of a request received then: its engine is free of it.
-    pub(super) fn end_attempt(
-        &mut self,
-        received: Instant,
-        outcome: &'static str,
-    ) -> Option<Attempt> {
-        let running = self.running.take()?;
-        let retry = running.retry;
-        Some(Attempt {
-            engine: Arc::clone(running.engine.label()),
+impl Running {
+    /// Ends it, as an attempt of a request received then: its engine is free of it.
+    pub(super) fn ended(self, received: Instant, outcome: &'static str) -> Attempt {
+        let retry = self.retry;
+        Attempt {
+            engine: Arc::clone(self.engine.label()),
             outcome,
-            status: running.status,
-            begun: running.started.duration_since(received),
-            took: running.started.elapsed(),
+            status: self.status,
+            begun: self.started.duration_since(received),
+            took: self.started.elapsed(),
             retry: retry.map(|decided| (decided.reason.label(), decided.backoff)),
-            reused: running.reused,
-        })
+            reused: self.reused,
+        }
     }
 }

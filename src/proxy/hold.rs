@@ -12,6 +12,7 @@ use super::Router;
 use super::context::{Context, End};
 use crate::api_error::ApiError;
 use crate::engines::{Hope, Lookup};
+use crate::metrics::Metrics;
 use crate::record;
 
 /// How long requests may wait, and how many.
@@ -69,10 +70,10 @@ impl Router {
         let begun = Instant::now();
         let left = hold.timeout.saturating_sub(ctx.held);
         let Some(_waiting) = self.held.enter(hold.most) else {
-            self.metrics.hold_ended("full");
+            self.count_hold("full");
             return Err(refused(ctx, ApiError::no_engine_available));
         };
-        let counted = self.metrics.hold_begun();
+        let counted = self.metrics().map(Metrics::hold_begun);
         let ended = self.wait_for_engine(session, ctx, begun + left).await;
         drop(counted);
         let took = begun.elapsed();
@@ -87,7 +88,7 @@ impl Router {
                 ("client_gone", Err(gone))
             }
         };
-        self.metrics.hold_ended(word);
+        self.count_hold(word);
         ctx.held += took;
         ctx.holds.push(record::Hold {
             begun: begun.duration_since(ctx.exchange.received()),
@@ -95,6 +96,12 @@ impl Router {
             result: word,
         });
         result
+    }
+
+    fn count_hold(&self, result: &str) {
+        if let Some(metrics) = self.metrics() {
+            metrics.hold_ended(result);
+        }
     }
 
     async fn wait_for_engine(

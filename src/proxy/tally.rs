@@ -18,8 +18,8 @@ pub(super) struct Tally {
 }
 
 impl Tally {
-    /// The counts of a request that `generates` tokens, or else only reads again what an earlier one
-    /// has generated: the tokens of that are not counted.
+    /// The counts of a request that `generates` tokens, or else has none to count: it only reads again
+    /// what an earlier one has generated.
     pub(super) fn new(generates: bool) -> Self {
         Self {
             generates,
@@ -29,13 +29,13 @@ impl Tally {
     }
 
     /// An answer with this head begins. What was counted of another attempt's is void; `pace` makes
-    /// the one of a stream.
-    pub(super) fn begin(&mut self, head: &ResponseHeader, pace: impl FnOnce() -> Pace) {
+    /// the one of a stream, where that is wanted.
+    pub(super) fn begin(&mut self, head: &ResponseHeader, pace: impl FnOnce() -> Option<Pace>) {
         let is_success = head.status.is_success();
         let is_stream = is_success && is_event_stream(head);
         let may_tell = self.generates && (is_stream || (is_success && is_json(head)));
         self.usage = may_tell.then(UsageSearch::default);
-        self.pace = is_stream.then(pace);
+        self.pace = is_stream.then(pace).flatten();
     }
 
     /// A piece of the body passes; `taken` says when the client had taken what came before.

@@ -10,6 +10,8 @@
 //! JSON a quote inside a string has a backslash before it, which tells the key from the same letters
 //! in a text.
 
+mod told;
+
 use std::sync::LazyLock;
 
 use memchr::memmem::Finder;
@@ -79,7 +81,7 @@ impl UsageSearch {
         if self.last.is_empty() {
             return first;
         }
-        let last = Told::read(&self.last);
+        let last = told::read(&self.last);
         Usage {
             prompt: last.prompt.or(first.prompt),
             cached: last.cached.or(first.cached),
@@ -176,44 +178,11 @@ impl UsageSearch {
 
     fn keep_object(&mut self) {
         if self.first.is_none() {
-            self.first = Some(Told::read(&self.object));
+            self.first = Some(told::read(&self.object));
         } else {
             std::mem::swap(&mut self.last, &mut self.object);
         }
     }
-}
-
-/// The object, under the names of all APIs.
-#[derive(serde::Deserialize)]
-struct Told {
-    prompt_tokens: Option<u64>,
-    completion_tokens: Option<u64>,
-    prompt_tokens_details: Option<Details>,
-    input_tokens: Option<u64>,
-    output_tokens: Option<u64>,
-    input_tokens_details: Option<Details>,
-    cache_read_input_tokens: Option<u64>,
-}
-
-impl Told {
-    /// What an object says; nothing where it is none, or none of tokens.
-    fn read(object: &[u8]) -> Usage {
-        let Ok(told) = serde_json::from_slice::<Self>(object) else {
-            return Usage::default();
-        };
-        let details = told.prompt_tokens_details.or(told.input_tokens_details);
-        let cached = details.and_then(|details| details.cached_tokens);
-        Usage {
-            prompt: told.prompt_tokens.or(told.input_tokens),
-            cached: cached.or(told.cache_read_input_tokens),
-            completion: told.completion_tokens.or(told.output_tokens),
-        }
-    }
-}
-
-#[derive(serde::Deserialize)]
-struct Details {
-    cached_tokens: Option<u64>,
 }
 
 #[cfg(test)]

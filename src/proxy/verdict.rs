@@ -94,13 +94,14 @@ impl Router {
     }
 
     pub(super) fn end_attempt(&self, ctx: &mut Context, label: &'static str) {
-        let received = ctx.exchange.received();
-        if let Some(attempt) = ctx
+        let running = ctx
             .forward
             .as_mut()
-            .and_then(|forward| forward.end_attempt(received, label))
-        {
-            self.metrics.attempt_ended(&attempt);
+            .and_then(|forward| forward.running.take());
+        // Its engine is free of it now, whether or not that is written down.
+        if let (Some(running), Some(metrics)) = (running, self.metrics()) {
+            let attempt = running.ended(ctx.exchange.received(), label);
+            metrics.attempt_ended(&attempt);
             ctx.attempts.push(attempt);
         }
     }

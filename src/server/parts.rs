@@ -15,10 +15,10 @@ use crate::engines::{Catalog, EngineKey, Fleet, Policy};
 use crate::logging;
 use crate::metrics::production_stack::ProductionStack;
 use crate::metrics::{Metrics, names};
-use crate::proxy::{Plan, Router, on_refusal};
+use crate::proxy::{Books, Plan, Router, on_refusal};
 use crate::record::{Observer, Observers};
 use crate::status::Status;
-use crate::traces::{self, Outlet};
+use crate::traces::{self, Outlet, Tracer};
 
 /// Everything of a router but its sockets.
 #[derive(Debug)]
@@ -41,6 +41,20 @@ impl Parts {
     /// # Errors
     /// The engine key cannot be sent, or metrics cannot be registered.
     pub fn new(settings: &Settings, drain: &Drain) -> Result<Self, ServeError> {
+        Self::built(settings, drain, true)
+    }
+
+    /// The same, but nothing is written down of requests: no series counts them, the status page
+    /// and the access log do not know of them, nothing is traced and no tokens are looked for. What
+    /// all that costs is measured against this (`cargo bench --bench overhead`).
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub fn without_books(settings: &Settings, drain: &Drain) -> Result<Self, ServeError> {
+        Self::built(settings, drain, false)
+    }
+
+    fn built(settings: &Settings, drain: &Drain, books: bool) -> Result<Self, ServeError> {
         let policy = Policy {
             routing: settings.routing,
             health: settings.health,
@@ -71,27 +85,22 @@ impl Parts {
                 noted(engine, condition);
             }
         });
-        let (tracer, outlet) = traces::open(&settings.traces, &metrics).unzip();
-        let mut observers: Vec<Box<dyn Observer>> =
-            vec![Box::new(metrics.clone()), Box::new(status.clone())];
-        if settings.production_stack_metrics {
-            let names = ProductionStack::new(&metrics, Arc::clone(&fleet))?;
-            observers.push(Box::new(names));
-        }
-        if settings.access_log.on {
-            observers.push(Box::new(AccessLog {
-                format: settings.log_format.into(),
-                sample: settings.access_log.sample,
-            }));
-        }
-        observers.extend(tracer.clone().map(|tracer| Box::new(tracer) as _));
-        let observers = Observers::new(observers);
+        let opened = books.then(|| traces::open(&settings.traces, &metrics));
+        let (tracer, outlet) = opened.flatten().unzip();
+        let observers = if books {
+            observers(settings, &fleet, &metrics, &status, tracer.as_ref())?
+        } else {
+            Observers::new(Vec::new())
+        };
+        let books = books.then(|| Books {
+            metrics: metrics.clone(),
+            observers: observers.clone(),
+        });
         let router = Router::new(
             Arc::clone(&plan),
             Arc::clone(&fleet),
             Arc::clone(&catalog),
-            metrics.clone(),
-            observers.clone(),
+            books,
             tracer,
         );
         let proxy = pingora_proxy::http_proxy(&Arc::new(pingora_conf(settings)), router);
@@ -139,4 +148,28 @@ impl Parts {
             traces: outlet,
         })
     }
+}
+
+/// Those who are told how requests end.
+fn observers(
+    settings: &Settings,
+    fleet: &Arc<Fleet>,
+    metrics: &Metrics,
+    status: &Status,
+    tracer: Option<&Tracer>,
+) -> Result<Observers, ServeError> {
+    let mut observers: Vec<Box<dyn Observer>> =
+        vec![Box::new(metrics.clone()), Box::new(status.clone())];
+    if settings.production_stack_metrics {
+        let names = ProductionStack::new(metrics, Arc::clone(fleet))?;
+        observers.push(Box::new(names));
+    }
+    if settings.access_log.on {
+        observers.push(Box::new(AccessLog {
+            format: settings.log_format.into(),
+            sample: settings.access_log.sample,
+        }));
+    }
+    observers.extend(tracer.map(|tracer| Box::new(tracer.clone()) as _));
+    Ok(Observers::new(observers))
 }

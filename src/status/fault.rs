@@ -21,7 +21,6 @@ impl Fault {
     /// Whose fault the end of a request is; `None` where it is nobody's. A client that leaves is
     /// nobody's fault.
     pub fn of(record: &Record<'_>) -> Option<Self> {
-        let ours = ApiError::internal().code();
         match record.outcome {
             "client_gone" => None,
             "cut"
@@ -33,8 +32,9 @@ impl Fault {
                 Some(Self::Router)
             }
             "cut" | "exhausted" => Some(Self::Fleet),
-            "own_error" if record.reason == ours => Some(Self::Router),
             "own_error" if is_about_engines(record.reason) => Some(Self::Fleet),
+            // Made here only: an error has a text, which every request would pay for.
+            "own_error" if record.reason == ApiError::internal().code() => Some(Self::Router),
             "own_error" => Some(Self::Client),
             _ => match record.status {
                 // That it is busy, or has lost patience, is the engine's word on itself.

@@ -7,12 +7,13 @@ use std::time::Duration;
 
 use super::fault::{self, Fault};
 use super::millis;
-use crate::record::{Attempt, Record};
+use crate::record::{self, Attempt, Record};
 
 /// How many requests of each kind are remembered.
 pub const REMEMBERED: usize = 100;
-/// How many attempts are told of one request: half of them the first, half the last.
-const ATTEMPTS: usize = 16;
+/// How many attempts, and how many holds, are told of one request: half of them the first, half the
+/// last.
+const TOLD: usize = 16;
 /// The longest text that is kept of what a client or a configuration chose, in bytes.
 const LONGEST: usize = 200;
 
@@ -54,10 +55,13 @@ pub struct Remembered {
     /// How many attempts there were; not all of many are told.
     attempts_made: usize,
     attempts: Vec<Try>,
+    #[serde(rename = "upload_ms", serialize_with = "super::millis_if_any")]
+    upload: Option<Duration>,
     #[serde(rename = "backoff_ms", serialize_with = "millis")]
     backoff: Duration,
     #[serde(rename = "hold_ms", serialize_with = "millis")]
     held: Duration,
+    holds: Vec<Hold>,
     #[serde(rename = "ttft_ms", serialize_with = "super::millis_if_any")]
     first_byte: Option<Duration>,
     #[serde(rename = "total_ms", serialize_with = "millis")]
@@ -80,6 +84,17 @@ struct Try {
     begun: Duration,
     #[serde(rename = "took_ms", serialize_with = "millis")]
     took: Duration,
+}
+
+/// One wait of it for an engine to come up.
+#[derive(Debug, serde::Serialize)]
+struct Hold {
+    #[serde(rename = "begun_ms", serialize_with = "millis")]
+    begun: Duration,
+    #[serde(rename = "took_ms", serialize_with = "millis")]
+    took: Duration,
+    /// How it ended.
+    result: &'static str,
 }
 
 /// The last of each kind, so that a client that sends nothing but nonsense does not push out what
@@ -125,11 +140,6 @@ impl Remembered {
         number: u64,
         (kind, fault, error): (Kind, Option<Fault>, Option<Box<str>>),
     ) -> Self {
-        let made = record.attempts.len();
-        let numbered = (1..).zip(record.attempts);
-        let told = numbered.filter(|(number, _)| {
-            *number <= ATTEMPTS / 2 || *number > made.saturating_sub(ATTEMPTS / 2)
-        });
         Self {
             number,
             at: now,
@@ -145,12 +155,14 @@ impl Remembered {
             status: record.status,
             outcome: record.outcome,
             reason: short(record.reason),
-            attempts_made: made,
-            attempts: told
+            attempts_made: record.attempts.len(),
+            attempts: told(record.attempts)
                 .map(|(number, attempt)| Try::new(number, attempt))
                 .collect(),
+            upload: record.upload,
             backoff: record.backoff,
             held: record.held,
+            holds: told(record.holds).map(|(_, hold)| hold.into()).collect(),
             first_byte: record.first_byte,
             total: record.total,
         }
@@ -170,6 +182,23 @@ impl Try {
             took: attempt.took,
         }
     }
+}
+
+impl From<&record::Hold> for Hold {
+    fn from(hold: &record::Hold) -> Self {
+        Self {
+            begun: hold.begun,
+            took: hold.took,
+            result: hold.result,
+        }
+    }
+}
+
+/// What is told of a list, each with its place, from 1.
+fn told<T>(all: &[T]) -> impl Iterator<Item = (usize, &T)> {
+    let last = all.len().saturating_sub(TOLD / 2);
+    let numbered = (1..).zip(all);
+    numbered.filter(move |(number, _)| *number <= TOLD / 2 || *number > last)
 }
 
 /// As much of a text as is kept.
@@ -223,8 +252,14 @@ mod tests {
         note(
             &mut recent,
             &Record {
+                upload: Some(ms(2)),
                 backoff: ms(50),
                 held: ms(3),
+                holds: &[record::Hold {
+                    begun: ms(57),
+                    took: ms(3),
+                    result: "served",
+                }],
                 first_byte: Some(Duration::from_micros(61_250)),
                 total: ms(70),
                 ..record(&attempts)
@@ -242,7 +277,9 @@ mod tests {
                 {"number": 2, "engine": "http://b", "outcome": "answered", "status": 200,
                  "reason": "503", "backoff_ms": 50.0, "begun_ms": 60.0, "took_ms": 10.0},
             ],
-            "backoff_ms": 50.0, "hold_ms": 3.0, "ttft_ms": 61.3, "total_ms": 70.0,
+            "upload_ms": 2.0, "backoff_ms": 50.0, "hold_ms": 3.0,
+            "holds": [{"begun_ms": 57.0, "took_ms": 3.0, "result": "served"}],
+            "ttft_ms": 61.3, "total_ms": 70.0,
         });
         assert_eq!(told, expected);
     }
@@ -277,6 +314,12 @@ mod tests {
         let mut recent = Recent::default();
         let long = "é".repeat(50_000);
         let attempts = retried(&["connect"; 1000], 1);
+        let held = |begun| record::Hold {
+            begun: ms(begun),
+            took: ms(1),
+            result: "served",
+        };
+        let holds: Vec<_> = (0..1000).map(held).collect();
         note(
             &mut recent,
             &Record {
@@ -287,6 +330,7 @@ mod tests {
                 status: 0,
                 outcome: "own_error",
                 reason: "engine_unreachable",
+                holds: &holds,
                 ..record(&attempts)
             },
         );
@@ -302,5 +346,11 @@ mod tests {
             .collect();
         assert_eq!(numbers, (1..=8).chain(993..=1000).collect::<Vec<_>>());
         assert_eq!(told["attempts_made"], 1000);
+        let holds = told["holds"].as_array().unwrap().iter();
+        let begun: Vec<_> = holds
+            .map(|hold| hold["begun_ms"].as_f64().unwrap())
+            .collect();
+        let kept = (0..8).chain(992..1000).map(f64::from);
+        assert_eq!(begun, kept.collect::<Vec<_>>());
     }
 }

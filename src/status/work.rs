@@ -46,31 +46,38 @@ impl Engines {
             return;
         };
         for attempt in before {
-            self.count_one(attempt, now).retried += 1;
+            self.count_one(attempt, now, |work| work.retried += 1);
         }
         let first_byte = record
             .first_byte
             .filter(|_| last.outcome == "answered" && (200..300).contains(&record.status))
             .map(|at| at.saturating_sub(last.begun));
-        let work = self.count_one(last, now);
-        if let Some(first_byte) = first_byte {
-            work.first_byte.count(first_byte);
-        }
+        self.count_one(last, now, |work| {
+            if let Some(first_byte) = first_byte {
+                work.first_byte.count(first_byte);
+            }
+        });
     }
 
-    fn count_one(&mut self, attempt: &Attempt, now: Duration) -> &mut Work {
+    /// Counts an attempt, and what `more` knows of it.
+    fn count_one(&mut self, attempt: &Attempt, now: Duration, more: impl FnOnce(&mut Work)) {
         let label = &attempt.engine;
-        if !self.by_label.contains_key(label) {
-            self.make_room();
-        }
-        let ring = self
-            .by_label
-            .entry(Arc::clone(label))
-            .or_insert_with(|| Ring::new(SPAN_OF_AN_ENGINE, CELLS_OF_AN_ENGINE).into());
+        // Looked for once, since nearly always it is there.
+        let ring = match self.by_label.get_mut(label) {
+            Some(ring) => ring,
+            None => self.added(label),
+        };
         let work = Arc::make_mut(ring).at(now);
         work.attempts += 1;
         work.errors += u64::from(is_error(attempt));
-        work
+        more(work);
+    }
+
+    fn added(&mut self, label: &Arc<str>) -> &mut Arc<Ring<Work>> {
+        self.make_room();
+        self.by_label
+            .entry(Arc::clone(label))
+            .or_insert_with(|| Ring::new(SPAN_OF_AN_ENGINE, CELLS_OF_AN_ENGINE).into())
     }
 
     fn make_room(&mut self) {

@@ -38,6 +38,11 @@ const PHONE: (u32, u32) = (360, 740);
 
 /// Asks for the page of a router over two engines, or says why not.
 fn opened(test: &str) -> Option<(Router, Browser)> {
+    opened_with(test, SETTINGS, 2)
+}
+
+/// The same of a router with these settings over so many engines.
+fn opened_with(test: &str, settings: &str, engines: usize) -> Option<(Router, Browser)> {
     let browser = match Browser::start() {
         Ok(browser) => browser,
         Err(why) => {
@@ -46,7 +51,7 @@ fn opened(test: &str) -> Option<(Router, Browser)> {
             return None;
         }
     };
-    let router = Router::start(SETTINGS, 2);
+    let router = Router::start(settings, engines);
     browser.show(DESK, "light");
     browser.open(&router.page());
     Some((router, browser))
@@ -152,6 +157,52 @@ fn it_is_legible_in_both_themes_on_a_desk_and_on_a_phone() {
             assert_eq!(pale, json!([]), "{theme} at {} px", size.0);
         }
     }
+    assert_eq!(browser.complaints(), Vec::<String>::new());
+}
+
+#[test]
+fn waits_for_an_engine_are_drawn_and_look_like_no_backoff() {
+    // A request waits for two trials of the engine, which fail, and then in vain for a third.
+    let settings = "enable_retries: true\nmax_retries: 9\ninitial_backoff_ms: 60\n\
+                    backoff_multiplier: 1\njitter_factor: 0\nhold_timeout_ms: 700\n\
+                    eject_pause_ms: 300\neject_longest_pause_ms: 300\n";
+    let test = "waits_for_an_engine_are_drawn";
+    let Some((router, browser)) = opened_with(test, settings, 1) else {
+        return;
+    };
+    assert_eq!(
+        browser.eval("return document.getElementById('requests-legend').checkVisibility()"),
+        json!(false)
+    );
+    router.change(0, &json!({"script": "reset-before-head"}));
+    router.ask_until_out(0);
+    router.ask(1, "held");
+    for (size, theme) in [(DESK, "light"), (DESK, "dark"), (PHONE, "light")] {
+        browser.show(size, theme);
+        browser.open(&router.page());
+        browser.wait_for("document.querySelector('#requests details .part.hold') !== null");
+        browser.eval("document.querySelector('#requests details').open = true");
+        browser.wait_for(&says(".timeline .held .outcome", "none came in time"));
+        // Each is where it was: after the backoff, if any, and up to the attempt.
+        let drawn = browser.eval(include_str!("holds.js"));
+        assert_eq!(drawn["apart"], json!(true), "{drawn:#}");
+        assert_eq!(drawn["titles"][0], "waited for an engine: there was one");
+        let last = drawn["titles"].as_array().unwrap().last().unwrap();
+        assert_eq!(last, "waited for an engine: none came in time");
+        assert_eq!(drawn["rows"], drawn["titles"].as_array().unwrap().len());
+        assert!(drawn["contrast"].as_f64().unwrap() >= 3.0, "{drawn:#}");
+        assert_ne!(drawn["hold"], drawn["wait"], "{theme}");
+        assert!(
+            browser
+                .text("#requests-legend")
+                .contains("waited for an engine")
+        );
+        let pale = browser.eval(include_str!("contrast.js"));
+        assert_eq!(pale, json!([]), "{theme} at {} px", size.0);
+    }
+    // Those who do not see it are told.
+    let told = browser.text("#requests summary .hidden");
+    assert!(told.starts_with("waited ") && told.ends_with(" for an engine"));
     assert_eq!(browser.complaints(), Vec::<String>::new());
 }
 

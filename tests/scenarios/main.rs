@@ -69,3 +69,4 @@ mod support;
 mod support_selftest;
 mod traces;
 mod upgrade;
+mod without_books;

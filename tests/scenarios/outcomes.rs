@@ -404,6 +404,46 @@ async fn the_access_log_keeps_apart_how_requests_end() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn the_access_log_tells_a_slow_client_from_a_slow_router() {
+    let engine = ScriptedEngine::start([status(503), ok("ok").delay(ms(40))]).await;
+    let edge = edge(RETRIES).engines([&engine]).start().await;
+    let request = req_n().header("X-Request-Id", "slow-client");
+    let body = request.body_bytes();
+    let mut client = Client::connect(edge.addr()).await;
+    client.send(request.head_bytes()).await;
+    client.send(&body[..5]).await;
+    tokio::time::sleep(secs(3)).await;
+    client.send(&body[5..]).await;
+    assert_eq!(client.read_response().await.status, 200);
+    let line = edge.access_line("slow-client").await;
+    let fields = keys_and_values(&line);
+    for (key, value) in [
+        ("upload_ms", "3000.0"),
+        ("backoff_ms", "200.0"),
+        ("total_ms", "3240.0"),
+    ] {
+        assert_eq!(fields[key], value, "{key} in {line}");
+    }
+    // Broken off.
+    let request = req_n().header("X-Request-Id", "gone-client");
+    let mut client = Client::connect(edge.addr()).await;
+    client.send(request.head_bytes()).await;
+    client.send(&body[..5]).await;
+    tokio::time::sleep(secs(2)).await;
+    client.close();
+    edge.wait_for_requests("client_gone", 1).await;
+    let line = edge.access_line("gone-client").await;
+    assert_eq!(keys_and_values(&line)["upload_ms"], "2000.0", "{line}");
+    // No body is asked for, of whatever length.
+    let request = post("/no/where")
+        .body("x")
+        .header("X-Request-Id", "no-upload");
+    assert_eq!(edge.ask(&request).await.status, 404);
+    let line = edge.access_line("no-upload").await;
+    assert_eq!(keys_and_values(&line)["upload_ms"], "-", "{line}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn neither_keys_nor_prompts_are_logged() {
     let engine =
         ScriptedEngine::start([rst_at(Point::Request), status(503), ok("s3cret-answer")]).await;

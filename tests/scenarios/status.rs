@@ -127,6 +127,59 @@ async fn what_retrying_costs_and_saves_is_told_to_the_last_attempt() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn waits_for_an_engine_are_told_between_the_attempts() {
+    let engine = ScriptedEngine::start(ok("worked")).await;
+    let settings = "hold_timeout_ms: 10000\neject_pause_ms: 3000\neject_longest_pause_ms: 3000\n";
+    let edge = edge(&format!("{}{settings}", retries(3)))
+        .engines([&engine])
+        .start()
+        .await;
+    assert_eq!(edge.ask(&req_n()).await.status, 200);
+    engine.stop().await;
+    assert_eq!(edge.ask(&req_n()).await.status, 502);
+    // It waits for the engine's trial, which fails, before each of its attempts.
+    assert_eq!(edge.ask(&req_n()).await.status, 502);
+    let all = figures(&edge).await;
+    let (held, unheld) = (&all["requests"][0], &all["requests"][1]);
+    assert_eq!(unheld["holds"], json!([]));
+    assert_eq!(each(&held["holds"], "result"), ["served"; 3]);
+    let numbers = |list: &Value, field: &str| -> Vec<f64> {
+        let values = each(list, field).into_iter();
+        values.map(|value| value.as_f64().unwrap()).collect()
+    };
+    let took = numbers(&held["holds"], "took_ms");
+    let begun = numbers(&held["holds"], "begun_ms");
+    let attempts = numbers(&held["attempts"], "begun_ms");
+    assert_eq!(begun[0], 0.0);
+    for ((begun, took), attempt) in begun.iter().zip(&took).zip(&attempts) {
+        assert!((begun + took - attempt).abs() < 2.0, "{held:#}");
+    }
+    let sum: f64 = took.iter().sum();
+    assert!((sum - held["hold_ms"].as_f64().unwrap()).abs() < 1.0);
+    // In vain: nobody was asked.
+    engine.restart(ok("works again")).await;
+    let edge = self::edge("hold_timeout_ms: 10000\neject_pause_ms: 60000\n")
+        .engines([&engine])
+        .start()
+        .await;
+    assert_eq!(edge.ask(&req_n()).await.status, 200);
+    engine.stop().await;
+    for _ in 0..3 {
+        assert_eq!(edge.ask(&req_n()).await.status, 502);
+    }
+    assert_eq!(edge.ask(&req_n()).await.status, 503);
+    let all = figures(&edge).await;
+    assert_fields(
+        &all["requests"][0],
+        &json!({
+            "attempts": [],
+            "holds": [{"begun_ms": 0.0, "took_ms": 10_000.0, "result": "timeout"}],
+            "total_ms": 10_000.0,
+        }),
+    );
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_failure_is_told_with_whose_fault_it_is() {
     let engine = ScriptedEngine::start(ok("ok")).await;
     let edge = edge(&format!(

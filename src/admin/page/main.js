@@ -14,7 +14,13 @@ const byId = (id) => document.getElementById(id);
 const state = new State();
 const verdict = new Verdict(byId("headline"), byId("verdict"));
 const engines = new Engines(byId("engines-table"), byId("engines-count"), byId("engines-filter"));
-const requests = new Requests(byId("requests"), byId("requests-none"), byId("requests-kind"), byId("requests-more"));
+const requests = new Requests(
+  byId("requests"),
+  byId("requests-none"),
+  byId("requests-kind"),
+  byId("requests-more"),
+  byId("requests-legend"),
+);
 let charts = null;
 let live = null;
 let paused = false;

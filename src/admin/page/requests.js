@@ -8,6 +8,13 @@ const KINDS = {
   retried: { level: "ok", word: "saved" },
   refused: { level: "warn", word: "refused" },
 };
+/** How a wait for an engine ended. */
+const HOLDS = {
+  served: { level: "ok", word: "there was one" },
+  timeout: { level: "bad", word: "none came in time" },
+  unknown: { level: "bad", word: "nobody has the model" },
+  client_gone: { level: "idle", word: "client left" },
+};
 /** More requests than these are shown only on demand. */
 const FEW = 15;
 const NONE = {
@@ -18,8 +25,9 @@ const NONE = {
 };
 
 export class Requests {
-  constructor(list, none, kinds, more) {
+  constructor(list, none, kinds, more, legend) {
     this.list = list;
+    this.legend = legend;
     this.none = none;
     this.kinds = kinds;
     this.more = more;
@@ -54,6 +62,7 @@ export class Requests {
     this.more.hidden = found.length <= FEW;
     setText(this.more, this.all ? `Show the last ${FEW}` : `Show all ${count(found.length)}`);
     this.none.hidden = shown.length > 0;
+    this.legend.hidden = !this.none.hidden;
     setText(this.none, NONE[kind]);
   }
 
@@ -79,7 +88,8 @@ function item(request, state) {
       el("span", { class: "what" }, what),
       el("span", { class: "path" }, `${request.method} ${request.path}`),
       el("span", { class: "tries" }, request.attempts_made === 0 ? "no attempt" : counted(request.attempts_made, "attempt")),
-      request.attempts.length === 0 ? el("span") : track(request),
+      request.hold_ms > 0 ? el("span", { class: "hidden" }, held(request.hold_ms)) : null,
+      track(request),
       el("span", { class: "took" }, millis(request.total_ms)),
     ),
   );
@@ -94,22 +104,63 @@ function reasons(request) {
   return [...new Set(all)].map(words).join(", ");
 }
 
-/** All attempts and the waits between them, on one line. */
-function track(request) {
-  const line = el("span", { class: "track", "aria-hidden": "true" });
-  for (const attempt of request.attempts) {
-    if (attempt.backoff_ms > 0) line.append(span(request, "wait", attempt.begun_ms - attempt.backoff_ms, attempt.backoff_ms));
-    line.append(span(request, look(attempt), attempt.begun_ms, attempt.took_ms));
-  }
-  return line;
+/** Each attempt with the waits for an engine before it; a last one that was in vain has none after it. */
+function turns(request) {
+  const left = [...request.holds];
+  const turns = request.attempts.map((attempt) => {
+    const after = left.findIndex((hold) => hold.begun_ms > attempt.begun_ms);
+    return { attempt, holds: left.splice(0, after < 0 ? left.length : after) };
+  });
+  return left.length === 0 ? turns : [...turns, { attempt: null, holds: left }];
 }
 
-function span(request, name, begun, took) {
+/** All attempts and the waits before them, on one line. */
+function track(request) {
+  const parts = turns(request).flatMap(({ attempt, holds }) => [
+    ...holds.map((hold) => holdPart(request, hold)),
+    ...(attempt === null ? [] : attemptParts(request, attempt, holds)),
+  ]);
+  return parts.length === 0 ? el("span") : line(parts);
+}
+
+function line(parts) {
+  return el("span", { class: "track", "aria-hidden": "true" }, ...parts);
+}
+
+function holdPart(request, hold) {
+  return span(request, "hold", hold.begun_ms, hold.took_ms, `${held(hold.took_ms)}: ${ended(hold).word}`);
+}
+
+function attemptParts(request, attempt, holds) {
+  const { begun_ms, took_ms, backoff_ms, number, engine } = attempt;
+  const title = `attempt ${number} on ${engine}, ${millis(took_ms)}: ${outcome(attempt)}`;
+  const part = span(request, look(attempt), begun_ms, took_ms, title);
+  if (backoff_ms === 0) return [part];
+  // The backoff comes first, then the wait for an engine, then the attempt.
+  const between = holds.find((hold) => hold.begun_ms + hold.took_ms > begun_ms - backoff_ms);
+  const end = between === undefined ? begun_ms : between.begun_ms;
+  return [span(request, "wait", end - backoff_ms, backoff_ms, backedOff(attempt)), part];
+}
+
+function span(request, name, begun, took, title) {
   const whole = Math.max(request.total_ms, 0.1);
-  const part = el("span", { class: `part ${name}` });
+  const part = el("span", { class: `part ${name}`, title });
   part.style.left = `${Math.min(99, Math.max(0, (100 * begun) / whole))}%`;
   part.style.width = `${Math.min(100, (100 * took) / whole)}%`;
   return part;
+}
+
+function backedOff({ backoff_ms, reason }) {
+  const wait = backoff_ms > 0 ? `waited ${millis(backoff_ms)}` : "asked another at once";
+  return `${wait} after ${words(reason ?? "")}`;
+}
+
+function held(ms) {
+  return `waited ${millis(ms)} for an engine`;
+}
+
+function ended({ result }) {
+  return HOLDS[result] ?? { level: "idle", word: words(result) };
 }
 
 function look(attempt) {
@@ -133,6 +184,7 @@ function inside(request) {
     ["Status", request.status === 0 ? "none sent" : String(request.status)],
     ["Outcome", words(request.outcome)],
     ["Ended because", words(request.reason)],
+    ["Upload", millis(request.upload_ms)],
     ["First token", millis(request.ttft_ms)],
     ["Whole", millis(request.total_ms)],
     ["Waited between attempts", millis(request.backoff_ms)],
@@ -142,38 +194,48 @@ function inside(request) {
     "div",
     { class: "inside" },
     el("dl", {}, ...facts.map(([name, value]) => el("div", {}, el("dt", {}, name), el("dd", {}, value)))),
-    request.attempts.length === 0 ? el("p", { class: "none" }, "No engine was asked.") : timeline(request),
+    request.attempts.length === 0 ? el("p", { class: "none" }, "No engine was asked.") : null,
+    timeline(request),
   );
 }
 
 function timeline(request) {
   const rows = [];
   let before = 0;
-  for (const attempt of request.attempts) {
-    if (attempt.number > before + 1) {
-      const left = attempt.number - before - 1;
-      rows.push(el("li", { class: "gap" }, `${count(left)} more attempts are not kept`));
+  for (const { attempt, holds } of turns(request)) {
+    if (attempt !== null) {
+      if (attempt.number > before + 1) {
+        const left = attempt.number - before - 1;
+        rows.push(el("li", { class: "gap" }, `${count(left)} more attempts are not kept`));
+      }
+      before = attempt.number;
+      if (attempt.number > 1) rows.push(el("li", { class: "gap" }, backedOff(attempt)));
     }
-    before = attempt.number;
-    if (attempt.number > 1) {
-      const wait = attempt.backoff_ms > 0 ? `waited ${millis(attempt.backoff_ms)}` : "asked another at once";
-      rows.push(el("li", { class: "gap" }, `${wait} after ${words(attempt.reason ?? "")}`));
-    }
-    const good = look(attempt) === "good";
-    const line = el("span", { class: "track", "aria-hidden": "true" });
-    if (attempt.backoff_ms > 0) line.append(span(request, "wait", attempt.begun_ms - attempt.backoff_ms, attempt.backoff_ms));
-    line.append(span(request, look(attempt), attempt.begun_ms, attempt.took_ms));
-    rows.push(
-      el(
-        "li",
-        { class: "try" },
-        el("span", { class: "number" }, String(attempt.number)),
-        el("span", { class: "engine" }, attempt.engine),
-        el("span", { class: "outcome" }, icon(good ? "ok" : look(attempt) === "gone" ? "idle" : "bad"), outcome(attempt)),
-        line,
-        el("span", { class: "took" }, `at ${millis(attempt.begun_ms)}, took ${millis(attempt.took_ms)}`),
-      ),
-    );
+    rows.push(...holds.map((hold) => holdRow(request, hold)));
+    if (attempt !== null) rows.push(attemptRow(request, attempt, holds));
   }
   return el("ol", { class: "timeline" }, ...rows);
+}
+
+function attemptRow(request, attempt, holds) {
+  const level = { good: "ok", gone: "idle", error: "bad" }[look(attempt)];
+  const cells = [String(attempt.number), attempt.engine, level, outcome(attempt)];
+  return row("try", cells, attemptParts(request, attempt, holds), attempt);
+}
+
+function holdRow(request, hold) {
+  const { level, word } = ended(hold);
+  return row("try held", ["", "waited for an engine", level, word], [holdPart(request, hold)], hold);
+}
+
+function row(name, [number, what, level, outcome], parts, { begun_ms, took_ms }) {
+  return el(
+    "li",
+    { class: name },
+    el("span", { class: "number" }, number),
+    el("span", { class: "engine" }, what),
+    el("span", { class: "outcome" }, icon(level), outcome),
+    line(parts),
+    el("span", { class: "took" }, `at ${millis(begun_ms)}, took ${millis(took_ms)}`),
+  );
 }

@@ -23,6 +23,8 @@ pub struct EdgeBuilder {
     yaml: String,
     /// The entries of `engines`.
     engines: Vec<String>,
+    /// Whether anything is written down of requests.
+    books: bool,
 }
 
 /// A router with these settings (lines of YAML, without `engines`), over engines still to be
@@ -31,6 +33,7 @@ pub fn edge(yaml: &str) -> EdgeBuilder {
     EdgeBuilder {
         yaml: yaml.to_owned(),
         engines: Vec::new(),
+        books: true,
     }
 }
 
@@ -77,6 +80,12 @@ impl EdgeBuilder {
         self.entry(&format!("url: \"{}\", models: [m], {more}", engine.url()))
     }
 
+    /// Has nothing written down of requests.
+    pub fn without_books(mut self) -> Self {
+        self.books = false;
+        self
+    }
+
     fn entry(mut self, fields: &str) -> Self {
         self.engines.push(format!("  - {{{fields}}}\n"));
         self
@@ -113,7 +122,12 @@ impl EdgeBuilder {
         capture_logs();
         walk_the_clock();
         let drain = Drain::default();
-        let parts = Parts::new(&settings, &drain).expect("the router starts");
+        let build = if self.books {
+            Parts::new
+        } else {
+            Parts::without_books
+        };
+        let parts = build(&settings, &drain).expect("the router starts");
         begin(&parts.upkeep).await;
         let fleet = Arc::clone(&parts.admin.fleet);
         let metrics = parts.admin.metrics.clone();
