@@ -142,8 +142,8 @@ fn nobody_waits_for_a_destination_that_takes_nothing() {
 fn what_cannot_be_written_is_lost_and_told_once_in_a_while() {
     let setup = setup();
     for _ in 0..3 {
-        setup.queue.push(b"one\n");
-        setup.queue.push(b"two\n");
+        // At once, or the thread may come between them.
+        setup.queue.push(b"one\ntwo\n");
         setup
             .leave
             .send(Err(io::ErrorKind::StorageFull.into()))
