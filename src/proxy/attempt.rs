@@ -21,6 +21,10 @@ use crate::routing::Ask;
 /// between us and the engine, and a fresh connection costs little beside it.
 const LARGE_BODY: usize = 256 * 1024;
 
+/// How long a connection is kept that is not to be used again. Not zero: Pingora's timer, should
+/// this be its first use, counts from one, and debug builds would panic.
+const NOT_KEPT: Duration = Duration::from_millis(1);
+
 impl Router {
     /// See [`ProxyHttp::upstream_peer`](pingora_proxy::ProxyHttp::upstream_peer).
     pub(super) async fn next_peer(
@@ -105,7 +109,7 @@ impl Router {
         if fresh {
             // No pooled connection has this key, and this one is not pooled.
             peer.group_key = self.next_fresh_group();
-            peer.options.idle_timeout = Some(Duration::ZERO);
+            peer.options.idle_timeout = Some(NOT_KEPT);
         }
         let connector = Arc::new(EngineConnector::new(Way {
             engine,
