@@ -61,6 +61,7 @@ mod routes;
 mod routing;
 mod shutdown;
 mod sleeping;
+mod slow_heads;
 mod state_changing;
 mod states;
 mod status;
