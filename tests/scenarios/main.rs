@@ -22,6 +22,7 @@ mod client_gone;
 mod coded_body;
 mod connecting;
 mod control;
+mod corpus;
 mod credentials;
 mod dashboards;
 mod denied;
