@@ -3,7 +3,7 @@
 //! | hook | what happens there |
 //! |---|---|
 //! | `request_filter` | key, route, body, model: `admit` |
-//! | `upstream_peer` | waits out the backoff, picks an engine |
+//! | `upstream_peer` | waits out the backoff, picks an engine; waits for a slow connect |
 //! | `connected_to_upstream` | whether the connection came from the pool is counted |
 //! | `upstream_request_filter` | the head as the engine is to see it |
 //! | `upstream_response_filter` | a retryable status asks the retry policy |
@@ -19,6 +19,7 @@ mod authorize;
 mod connect;
 mod context;
 mod denial;
+mod dial;
 mod first_event;
 mod headers;
 mod hold;
@@ -64,10 +65,10 @@ use crate::retry::Outcome;
 use crate::traces::Tracer;
 
 pub use account::{Books, on_refusal};
-use connect::EngineConnector;
 pub use context::Context;
 use context::End;
 use denial::Denial;
+use dial::Dial;
 use first_event::{FirstEvent, Verdict};
 use headers::Forwarding;
 use hold::Held;
@@ -356,17 +357,18 @@ impl ProxyHttp for Router {
     fn fail_to_connect(
         &self,
         _session: &mut Session,
-        _peer: &HttpPeer,
+        peer: &HttpPeer,
         ctx: &mut Context,
         mut error: Box<Error>,
     ) -> Box<Error> {
+        if Dial::goes_on(&error) && ctx.goes_on_connecting(peer) {
+            // Pingora asks for the peer again, and the connect is waited for there.
+            error.set_retry(true);
+            return error;
+        }
         log::debug!("id={} connect failed: {}", ctx.request_id, Failure(&error));
-        let retry = if EngineConnector::was_left(&error) {
-            self.conclude(ctx, Outcome::ClientGone, "client_gone")
-        } else {
-            let failure = translate::connect_failure(&error);
-            self.conclude(ctx, Outcome::Failed(failure), failure.label())
-        };
+        let failure = translate::connect_failure(&error);
+        let retry = self.conclude(ctx, Outcome::Failed(failure), failure.label());
         error.set_retry(retry);
         error
     }

@@ -289,7 +289,6 @@ where
         shutdown: &ShutdownWatch,
     ) -> Option<Stream> {
         let address = client_address(&stream);
-        let socket = stream.id();
         let options = self.options.load_full();
         let _counted = match address {
             Some(address) => {
@@ -314,12 +313,12 @@ where
             // Pingora reads the preface itself.
             let mut stream = stream.into_any().downcast::<L4Stream>().ok()?;
             stream.rewind(&early);
-            let client = Client::new(address, None);
+            let client = Client::new(address);
             let h2 = H2::new(Arc::clone(self), client, options.client_keepalive);
             let h2 = Arc::new(h2);
             return h2.process_new(stream, shutdown).await;
         }
-        let client = Client::new(address, Some(socket));
+        let client = Client::new(address);
         self.serve_h1(stream, early, client, shutdown).await;
         None
     }

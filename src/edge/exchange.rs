@@ -1,13 +1,10 @@
 //! What the client's side and the proxy's hooks share while one request runs.
 
 use std::net::SocketAddr;
-use std::os::fd::RawFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use http::HeaderValue;
-use nix::errno::Errno;
-use nix::sys::socket::{MsgFlags, recv};
 use pingora_core::protocols::http::ServerSession;
 use pingora_core::{Error, ErrorType};
 use tokio::time::Instant;
@@ -18,9 +15,6 @@ tokio::task_local! {
     /// The exchange the running task serves; Pingora's `new_ctx` has no other way to learn it.
     static CURRENT: Arc<Exchange>;
 }
-
-/// How often a client is looked at while nobody reads from its connection.
-const LOOK: Duration = Duration::from_millis(250);
 
 /// How long an engine may stay silent; `None` waits for ever.
 #[derive(Clone, Copy, Debug, Default)]
@@ -67,20 +61,16 @@ pub(super) struct Client {
     pub(super) address: Option<SocketAddr>,
     /// The IP address as engines are told it.
     ip: Option<HeaderValue>,
-    /// Its socket, where the connection carries one exchange at a time. It is open as long as the
-    /// session that owns it, which outlives every attempt.
-    socket: Option<RawFd>,
     /// What lets the bytes of one request through, and no more, where the connection has one.
     pub(super) gate: Option<Arc<Gate>>,
 }
 
 impl Client {
-    pub(super) fn new(address: Option<SocketAddr>, socket: Option<RawFd>) -> Self {
+    pub(super) fn new(address: Option<SocketAddr>) -> Self {
         let ip = address.map(|address| address.ip().to_canonical().to_string());
         Self {
             address,
             ip: ip.and_then(|ip| ip.try_into().ok()),
-            socket,
             gate: None,
         }
     }
@@ -163,28 +153,6 @@ impl Exchange {
     /// When the client had taken the last body bytes that went to it.
     pub fn taken(&self) -> Option<Instant> {
         self.lock().taken
-    }
-
-    /// Waits until the client has left, without reading from its connection: for the time an
-    /// engine is connected to, when Pingora does not look at the client. On HTTP/2 a stream that
-    /// was reset is not seen this way.
-    pub async fn client_left(&self) {
-        let Some(socket) = self.client.socket else {
-            return std::future::pending().await;
-        };
-        loop {
-            tokio::time::sleep(LOOK).await;
-            let mut byte = [0];
-            match recv(
-                socket,
-                &mut byte,
-                MsgFlags::MSG_PEEK | MsgFlags::MSG_DONTWAIT,
-            ) {
-                // It is there, silent or ahead of us with its next request.
-                Ok(1..) | Err(Errno::EAGAIN | Errno::EINTR) => {}
-                Ok(0) | Err(_) => return,
-            }
-        }
     }
 
     /// The longest silence of the client while its body is read.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use futures::future::join_all;
 use tokio::time::Instant;
 
-use super::{Asker, Engine, EngineId, Fleet, Gauges};
+use super::{Asker, Engine, EngineId, EngineKey, Fleet, Gauges};
 
 /// How many intervals what an engine said is gone by.
 const GOOD_FOR: u32 = 3;
@@ -17,6 +17,7 @@ const GOOD_FOR: u32 = 3;
 pub struct Scraper {
     fleet: Arc<Fleet>,
     asker: Asker,
+    key: Arc<EngineKey>,
     interval: Duration,
     last: Mutex<HashMap<EngineId, Last>>,
 }
@@ -29,11 +30,18 @@ struct Last {
 }
 
 impl Scraper {
-    /// A scraper of `fleet`, each engine of which is to be looked at every `interval`.
-    pub fn new(fleet: &Arc<Fleet>, interval: Duration, limit: Duration) -> Self {
+    /// A scraper of `fleet`, each engine of which is to be looked at every `interval` and shown
+    /// `key`.
+    pub fn new(
+        fleet: &Arc<Fleet>,
+        interval: Duration,
+        limit: Duration,
+        key: Arc<EngineKey>,
+    ) -> Self {
         Self {
             fleet: Arc::clone(fleet),
             asker: Asker::new(limit),
+            key,
             interval,
             last: Mutex::default(),
         }
@@ -64,7 +72,9 @@ impl Scraper {
     }
 
     async fn look(&self, engine: &Engine) {
-        let answer = self.asker.get(engine, "/metrics", None).await;
+        let authorization = self.key.authorization();
+        let authorization = authorization.as_deref().map(String::as_bytes);
+        let answer = self.asker.get(engine, "/metrics", authorization).await;
         let gauges = match answer {
             Ok((200, body)) => Gauges::read(&String::from_utf8_lossy(&body)),
             Ok(_) | Err(_) => None,

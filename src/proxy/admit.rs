@@ -193,6 +193,7 @@ impl Router {
             decided: None,
             running: None,
             again_fresh: false,
+            connecting: None,
             first_event: None,
             denial: None,
             response_id: None,

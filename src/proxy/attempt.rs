@@ -10,8 +10,8 @@ use pingora_proxy::Session;
 use tokio::time::Instant;
 
 use super::Router;
-use super::connect::EngineConnector;
-use super::context::{Context, End, Running};
+use super::connect::{EngineConnector, Way};
+use super::context::{Connecting, Context, Decided, End, Running};
 use crate::api_error::ApiError;
 use crate::record::Backoff;
 use crate::retry::{Failure, Outcome};
@@ -21,6 +21,10 @@ use crate::routing::Ask;
 /// between us and the engine, and a fresh connection costs little beside it.
 const LARGE_BODY: usize = 256 * 1024;
 
+/// How long a connection is kept that is not to be used again. Not zero: Pingora's timer, should
+/// this be its first use, counts from one, and debug builds would panic.
+const NOT_KEPT: Duration = Duration::from_millis(1);
+
 impl Router {
     /// See [`ProxyHttp::upstream_peer`](pingora_proxy::ProxyHttp::upstream_peer).
     pub(super) async fn next_peer(
@@ -29,30 +33,14 @@ impl Router {
         ctx: &mut Context,
     ) -> Result<Box<HttpPeer>> {
         ctx.exchange.end_attempt();
-        let decided = ctx
+        let connecting = ctx
             .forward
             .as_mut()
-            .and_then(|forward| forward.decided.take());
-        let waited = match decided.filter(|decided| !decided.backoff.is_zero()) {
-            Some(decided) => {
-                let begun = Instant::now();
-                ctx.backoffs.push(Backoff {
-                    begun: begun.duration_since(ctx.exchange.received()),
-                    delay: decided.backoff,
-                    reason: decided.reason.label(),
-                });
-                let waited = wait(session, decided.backoff).await;
-                ctx.backoff_total += begun.elapsed();
-                waited
-            }
-            None => wait(session, Duration::ZERO).await,
-        };
-        if let Err(mut gone) = waited {
-            ctx.end = Some(End::ClientGone);
-            gone.as_down();
-            gone.set_retry(false);
-            return Err(gone);
+            .and_then(|forward| forward.connecting.take());
+        if let Some(connecting) = connecting {
+            return self.go_on(session, ctx, connecting).await;
         }
+        let decided = wait_out(session, ctx).await?;
         self.hold(session, ctx).await?;
         let Some(forward) = &mut ctx.forward else {
             return Err(Error::new_in(ErrorType::InternalError));
@@ -86,6 +74,7 @@ impl Router {
                 status: None,
                 told: false,
                 reused: None,
+                connector: None,
             });
         }
         let target = forward.running.as_ref().and_then(|running| {
@@ -119,36 +108,93 @@ impl Router {
         if fresh {
             // No pooled connection has this key, and this one is not pooled.
             peer.group_key = self.next_fresh_group();
-            peer.options.idle_timeout = Some(Duration::ZERO);
+            peer.options.idle_timeout = Some(NOT_KEPT);
         }
-        peer.options.custom_l4 = Some(Arc::new(EngineConnector {
+        let connector = Arc::new(EngineConnector::new(Way {
             engine,
-            exchange: Arc::clone(&ctx.exchange),
             upload,
             limit: ctx.plan.connect_timeout,
         }));
+        peer.options.custom_l4 = Some(connector.clone());
+        if let Some(running) = &mut forward.running {
+            running.connector = Some(connector);
+        }
         Ok(Box::new(peer))
     }
+
+    /// Waits for the connect of the attempt that runs, unless the client leaves first.
+    async fn go_on(
+        &self,
+        session: &mut Session,
+        ctx: &mut Context,
+        connecting: Connecting,
+    ) -> Result<Box<HttpPeer>> {
+        let finish = connecting.connector.finish();
+        match unless_it_leaves(session, finish).await {
+            Ok(()) => Ok(connecting.peer),
+            Err(mut gone) => {
+                self.conclude(ctx, Outcome::ClientGone, "client_gone");
+                gone.as_down();
+                gone.set_retry(false);
+                Err(gone)
+            }
+        }
+    }
+}
+
+/// Waits out the backoff before the attempt that was decided on, unless the client leaves.
+async fn wait_out(session: &mut Session, ctx: &mut Context) -> Result<Option<Decided>> {
+    let decided = ctx
+        .forward
+        .as_mut()
+        .and_then(|forward| forward.decided.take());
+    let waited = match decided.filter(|decided| !decided.backoff.is_zero()) {
+        Some(decided) => {
+            let begun = Instant::now();
+            ctx.backoffs.push(Backoff {
+                begun: begun.duration_since(ctx.exchange.received()),
+                delay: decided.backoff,
+                reason: decided.reason.label(),
+            });
+            let waited = wait(session, decided.backoff).await;
+            ctx.backoff_total += begun.elapsed();
+            waited
+        }
+        None => wait(session, Duration::ZERO).await,
+    };
+    if let Err(mut gone) = waited {
+        ctx.end = Some(End::ClientGone);
+        gone.as_down();
+        gone.set_retry(false);
+        return Err(gone);
+    }
+    Ok(decided)
 }
 
 /// Waits, unless the client leaves first. A wait of zero still looks whether it has left.
 async fn wait(session: &mut Session, backoff: Duration) -> Result<()> {
-    let mut watch = std::pin::pin!(session.downstream_session.read_body_or_idle(true));
     if backoff.is_zero() {
-        return match watch.as_mut().now_or_never() {
+        let watch = session.downstream_session.read_body_or_idle(true);
+        return match watch.now_or_never() {
             Some(Err(gone)) => Err(gone),
             _ => Ok(()),
         };
     }
-    let mut sleep = std::pin::pin!(tokio::time::sleep(backoff));
+    unless_it_leaves(session, tokio::time::sleep(backoff)).await
+}
+
+/// Does `work`, unless the client leaves first.
+async fn unless_it_leaves(session: &mut Session, work: impl Future<Output = ()>) -> Result<()> {
+    let watch = session.downstream_session.read_body_or_idle(true);
+    let mut work = std::pin::pin!(work);
     tokio::select! {
         biased;
         event = watch => {
             event?;
-            // Nothing but the end of the connection can come; if it does, the wait goes on.
-            sleep.await;
+            // Nothing but the end of the connection can come; if it does, the work goes on.
+            work.await;
             Ok(())
         }
-        () = sleep.as_mut() => Ok(()),
+        () = work.as_mut() => Ok(()),
     }
 }

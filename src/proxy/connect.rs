@@ -1,4 +1,4 @@
-//! Connects to an engine, as long as the client waits for it.
+//! Connects to an engine, at whichever of its addresses accepts.
 
 use std::io;
 use std::net;
@@ -14,21 +14,25 @@ use pingora_core::{Error, ErrorType, Result};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout};
 
+use super::dial::Dial;
 use super::upload::UploadSocket;
-use crate::edge::Exchange;
 use crate::engines::Engine;
 use crate::keep_alive::{Peer, keep_alive};
 
-const CLIENT_LEFT: ErrorType = ErrorType::new("ClientLeftWhileConnecting");
-
-/// Opens a connection to one engine for one exchange.
+/// Opens a connection to one engine for one attempt.
 ///
 /// Pingora's own connect knows one address and does not watch the client. This one tries each of
-/// the engine's addresses within one limit, and gives up when the client leaves.
+/// the engine's addresses within one limit, and lets the client be watched over by [`Dial`].
 #[derive(Debug)]
 pub(super) struct EngineConnector {
+    way: Way,
+    dial: Dial,
+}
+
+/// How an engine is connected to.
+#[derive(Clone, Debug)]
+pub(super) struct Way {
     pub(super) engine: Arc<Engine>,
-    pub(super) exchange: Arc<Exchange>,
     /// Whether a large body will go over the connection.
     pub(super) upload: bool,
     /// For all addresses together.
@@ -36,11 +40,18 @@ pub(super) struct EngineConnector {
 }
 
 impl EngineConnector {
-    /// Whether a failed connect was given up because the client had left.
-    pub(super) fn was_left(error: &Error) -> bool {
-        error.etype == CLIENT_LEFT
+    pub(super) fn new(way: Way) -> Self {
+        let dial = Dial::default();
+        Self { way, dial }
     }
 
+    /// Waits for the end of a connect that goes on.
+    pub(super) async fn finish(&self) {
+        self.dial.finish().await;
+    }
+}
+
+impl Way {
     fn wrapped(&self, stream: TcpStream) -> Stream {
         if self.upload {
             let socket = Box::new(UploadSocket::new(stream));
@@ -52,7 +63,7 @@ impl EngineConnector {
 
     /// Tries the addresses one after the other. Each gets an equal share of the time that is
     /// left, so that a silent one does not use up all of it.
-    async fn first_that_accepts(&self) -> Result<Stream> {
+    async fn first_that_accepts(self) -> Result<Stream> {
         let addresses = self.engine.addresses_to_try();
         let deadline = Instant::now() + self.limit;
         let mut last = Error::new_up(ErrorType::ConnectNoRoute);
@@ -84,11 +95,8 @@ impl EngineConnector {
 #[async_trait]
 impl Connect for EngineConnector {
     async fn connect(&self, _address: &SocketAddr) -> Result<Stream> {
-        tokio::select! {
-            biased;
-            stream = self.first_that_accepts() => stream,
-            () = self.exchange.client_left() => Error::err_down(CLIENT_LEFT),
-        }
+        let begin = || self.way.clone().first_that_accepts();
+        self.dial.outcome(begin).await
     }
 }
 

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use pingora_core::upstreams::peer::HttpPeer;
 use tokio::time::Instant;
 
 use crate::api_error::ApiError;
@@ -15,6 +16,7 @@ use crate::retry::{Attempts, Failure, RetryReason, StopReason};
 use crate::routing::Blocks;
 use crate::traces::Trace;
 
+use super::connect::EngineConnector;
 use super::denial::Denial;
 use super::first_event::FirstEvent;
 use super::plan::Plan;
@@ -74,6 +76,8 @@ pub(super) struct Forward {
     pub(super) decided: Option<Decided>,
     /// The attempt that runs.
     pub(super) running: Option<Running>,
+    /// Its connect, where that takes its time.
+    pub(super) connecting: Option<Connecting>,
     /// The pooled connection was stale: the running attempt goes on, on a fresh one.
     pub(super) again_fresh: bool,
     /// The stream's first event, while it is looked at.
@@ -84,6 +88,13 @@ pub(super) struct Forward {
     pub(super) response_id: Option<ResponseId>,
     /// What is counted of the answer while it passes.
     pub(super) tally: Tally,
+}
+
+/// A connect that goes on.
+#[derive(Debug)]
+pub(super) struct Connecting {
+    pub(super) peer: Box<HttpPeer>,
+    pub(super) connector: Arc<EngineConnector>,
 }
 
 /// A further attempt, before it begins.
@@ -109,6 +120,8 @@ pub(super) struct Running {
     pub(super) told: bool,
     /// Whether its connection had carried a request before; `None` until it has one.
     pub(super) reused: Option<bool>,
+    /// What opens its connection; `None` until that may be needed.
+    pub(super) connector: Option<Arc<EngineConnector>>,
 }
 
 /// The outcome of attempts that were answered with a status to ask again for.
@@ -178,6 +191,19 @@ impl Context {
     /// The attempt that runs, to take note of something.
     pub(super) fn running_mut(&mut self) -> Option<&mut Running> {
         self.forward.as_mut()?.running.as_mut()
+    }
+
+    /// Takes note that the connect to `peer` is not over; whether there is an attempt it is of.
+    pub(super) fn goes_on_connecting(&mut self, peer: &HttpPeer) -> bool {
+        let connector = self
+            .running_mut()
+            .and_then(|running| running.connector.clone());
+        let (Some(connector), Some(forward)) = (connector, &mut self.forward) else {
+            return false;
+        };
+        let peer = Box::new(peer.clone());
+        forward.connecting = Some(Connecting { peer, connector });
+        true
     }
 
     /// The error to answer with when the last attempt was a failure.

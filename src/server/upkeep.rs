@@ -38,7 +38,7 @@ impl Duties {
         let scraper = settings
             .engine_stats_interval
             .filter(|_| settings.routing.kind.weighs_load())
-            .map(|interval| Scraper::new(fleet, interval, ASK_LIMIT));
+            .map(|interval| Scraper::new(fleet, interval, ASK_LIMIT, Arc::clone(key)));
         let probe = settings.probe.clone();
         Self {
             inference_prober: settings

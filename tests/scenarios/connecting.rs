@@ -1,15 +1,20 @@
-//! Connecting to engines that do not answer: C29.
+//! Connecting to engines that do not answer: C21, C29.
 
 use std::net::SocketAddr;
 
+use ::h2::Reason;
+use bytes::BytesMut;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio::time::Instant;
 
+use crate::h2::{H2C, H2Client};
 use crate::support::*;
 
 /// An address where connects are neither accepted nor refused: its queue is full.
 struct Silent {
     address: SocketAddr,
-    _held: (TcpListener, Vec<TcpStream>),
+    held: (TcpListener, Vec<TcpStream>),
 }
 
 impl Silent {
@@ -25,7 +30,7 @@ impl Silent {
         }
         Self {
             address,
-            _held: (listener, queued),
+            held: (listener, queued),
         }
     }
 
@@ -61,27 +66,123 @@ async fn c29_a_connect_timeout_is_504_with_retries_off() {
     assert_eq!(response.waited().as_millis(), 1000);
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_client_that_leaves_while_an_engine_is_connected_to_ends_the_request() {
-    let (silent, engine) = (Silent::start().await, ScriptedEngine::start(ok("b")).await);
-    let edge = edge(RETRIES)
-        .url(&silent.url(), &["m"])
-        .engines([&engine])
-        .start()
-        .await;
-    let mut client = Client::connect(edge.addr()).await;
-    let started = tokio::time::Instant::now();
-    client.send_request(&req_n()).await;
-    tokio::time::sleep(ms(100)).await;
-    client.close();
-    edge.wait_for_requests("client_gone", 1).await;
+/// The request named `id` is over within a second of `left`, and it is nobody's failure.
+async fn is_over_soon(edge: &TestEdge, id: &str, left: Instant) {
+    let line = edge.access_line(id).await;
+    let noticed = left.elapsed();
+    assert!(noticed < secs(1), "noticed after {noticed:?}");
     assert!(
-        started.elapsed() < secs(1),
-        "noticed after {:?}",
-        started.elapsed()
+        line.contains("outcome=client_gone reason=client_gone"),
+        "{line}"
     );
     edge.wait_until_idle().await;
-    assert_eq!(engine.begun(), 0);
+    assert_eq!(edge.requests("client_gone"), 1.0);
+    assert_eq!(edge.attempts_ended("client_gone"), 1.0);
+    assert_eq!(edge.attempts_ended("connect_timeout"), 0.0);
+    assert_eq!(edge.condition(0).await.0, "up");
+}
+
+#[tokio::test(start_paused = true)]
+async fn c21_a_client_that_leaves_while_an_engine_is_connected_to_ends_the_request() {
+    for retries in ["", RETRIES] {
+        for ahead in [&b""[..], b"GET /v1/models HT"] {
+            let (silent, engine) = (Silent::start().await, ScriptedEngine::start(ok("b")).await);
+            let edge = edge(retries)
+                .url(&silent.url(), &["m"])
+                .engines([&engine])
+                .start()
+                .await;
+            let mut client = Client::connect(edge.addr()).await;
+            let request = req_n();
+            let id = format!("leaves-{}", request.case());
+            client.send_request(&request.set("X-Request-Id", &id)).await;
+            client.send(ahead).await;
+            tokio::time::sleep(ms(600)).await;
+            client.close();
+            is_over_soon(&edge, &id, Instant::now()).await;
+            assert_eq!(engine.accepted(), 0);
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn c21_a_stream_reset_while_an_engine_is_connected_to_ends_its_request() {
+    for retries in ["", RETRIES] {
+        let (silent, engine) = (Silent::start().await, ScriptedEngine::start(ok("b")).await);
+        let edge = edge(&format!("{H2C}{retries}"))
+            .url(&silent.url(), &["m"])
+            .engines([&engine])
+            .start()
+            .await;
+        let mut client = H2Client::connect(&edge).await;
+        let id = format!("resets-{}", req_n().case());
+        let mut asked = client.chat_as(&id).await;
+        tokio::time::sleep(ms(600)).await;
+        asked.body.send_reset(Reason::CANCEL);
+        is_over_soon(&edge, &id, Instant::now()).await;
+        assert_eq!(engine.accepted(), 0);
+        // The connection is still good.
+        assert_eq!(client.chat().await.answer().await.text(), "b");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn c21_an_h2_connection_that_ends_while_an_engine_is_connected_to_ends_its_requests() {
+    let silent = Silent::start().await;
+    let edge = edge(H2C).url(&silent.url(), &["m"]).start().await;
+    let mut client = H2Client::connect(&edge).await;
+    let id = format!("ends-{}", req_n().case());
+    let _asked = client.chat_as(&id).await;
+    tokio::time::sleep(ms(600)).await;
+    client.leave();
+    is_over_soon(&edge, &id, Instant::now()).await;
+}
+
+/// On the real clock: it is the system that asks again, after a second.
+#[tokio::test]
+async fn a_connect_that_takes_its_time_comes_off_and_its_connection_is_kept() {
+    let silent = Silent::start().await;
+    let edge = edge("").url(&silent.url(), &["m"]).start().await;
+    let served = async {
+        tokio::time::sleep(ms(500)).await;
+        let (listener, queued) = silent.held;
+        drop(queued);
+        loop {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let mut request = BytesMut::new();
+            for _ in 0..2 {
+                while !request.ends_with(req_n().body_bytes()) {
+                    if stream.read_buf(&mut request).await.unwrap() == 0 {
+                        break;
+                    }
+                }
+                if std::mem::take(&mut request).is_empty() {
+                    break;
+                }
+                let answer = b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nlate";
+                stream.write_all(answer).await.unwrap();
+            }
+        }
+    };
+    let asked = async {
+        for waits in [true, false] {
+            let response = edge.ask(&req_n()).await;
+            assert_eq!((response.status, response.text()), (200, "late"));
+            let waited = response.waited();
+            assert_eq!(waited > ms(300), waits, "{waited:?}");
+        }
+        let line = |reused| {
+            edge.metric(
+                "vllm_pingora_engine_connections_total",
+                &[("reused", reused)],
+            )
+        };
+        assert_eq!((line("false"), line("true")), (1.0, 1.0));
+    };
+    tokio::select! {
+        () = served => unreachable!("it serves for ever"),
+        () = asked => {}
+    }
 }
 
 /// Asks a hundred times at once; the answers in the order they were asked for.

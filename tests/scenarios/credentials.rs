@@ -78,6 +78,41 @@ async fn c35_the_engine_sees_the_key_meant_for_it_on_every_attempt_and_path() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn c35_probes_carry_the_engines_key_and_never_a_clients() {
+    for (edge_key, engine_key) in [(false, false), (false, true), (true, false), (true, true)] {
+        let script = serving_m(ok("{}"))
+            .on("/is_sleeping", ok(r#"{"is_sleeping":false}"#))
+            .on("/metrics", ok("vllm:num_requests_running 0\n"));
+        let engine = ScriptedEngine::start(script).await;
+        let yaml = format!("routing_logic: leastload\n{}", keys(edge_key, engine_key));
+        let edge = edge(&yaml).engine(&engine, &["m"]).start().await;
+        let own = bearer(ENGINE_KEY);
+        let looks = async |expected: Option<&str>, count: usize| {
+            edge.probe().await;
+            edge.look_again().await;
+            for path in ["/health", "/is_sleeping", "/metrics"] {
+                let asked = engine.deliveries_to(path);
+                assert!(asked.len() >= count, "{path}: {} times", asked.len());
+                let key = asked.last().unwrap().headers.get("authorization");
+                assert_eq!(key, expected, "{path} edge={edge_key} engine={engine_key}");
+                let text = format!("{asked:?}");
+                assert!(
+                    !text.contains(EDGE_KEY) && !text.contains(OTHER_KEY),
+                    "{text}"
+                );
+            }
+        };
+        let expected = engine_key.then_some(&*own);
+        looks(expected, 1).await;
+        // A client's key may go to the engine, but with its request only.
+        let key = if edge_key { EDGE_KEY } else { OTHER_KEY };
+        let request = req_n().set("Authorization", &bearer(key));
+        assert_eq!(edge.ask(&request).await.status, 200);
+        looks(expected, 2).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn c35_without_keys_a_request_without_one_passes_as_it_is() {
     let engine = hesitant().await;
     let edge = edge(&keys(false, false)).engines([&engine]).start().await;

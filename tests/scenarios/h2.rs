@@ -12,6 +12,8 @@ use tokio::time::Instant;
 use crate::support::*;
 
 pub const H2C: &str = "h2c: true\n";
+const CHAT: &str = "/v1/chat/completions";
+const CHAT_BODY: &[u8] = br#"{"model":"m","messages":[],"stream":true}"#;
 const ANY_BODY: &str = "extra_routes: [{method: POST, path: /any, model: any, resend: always}]\n";
 
 pub fn h2_and_retries() -> String {
@@ -62,12 +64,14 @@ impl H2Client {
 
     /// Sends a request head; its body is to follow, unless it `ends` here.
     pub async fn begin(&mut self, path: &str, length: Option<usize>, ends: bool) -> Asked {
-        let mut request = http::Request::post(format!("http://edge.test{path}"))
-            .version(http::Version::HTTP_2)
-            .header("content-type", "application/json");
+        let mut request = head(path);
         if let Some(length) = length {
             request = request.header("content-length", length);
         }
+        self.begin_with(request, ends).await
+    }
+
+    async fn begin_with(&mut self, request: http::request::Builder, ends: bool) -> Asked {
         let mut send = ready(&self.send).await;
         let (response, body) = send.send_request(request.body(()).unwrap(), ends).unwrap();
         Asked { response, body }
@@ -96,9 +100,28 @@ impl H2Client {
 
     /// The standard request, streaming or not.
     pub async fn chat(&mut self) -> Asked {
-        let body = br#"{"model":"m","messages":[],"stream":true}"#;
-        self.send("/v1/chat/completions", body, true, false).await
+        self.send(CHAT, CHAT_BODY, true, false).await
     }
+
+    /// The standard request under this id.
+    pub async fn chat_as(&mut self, id: &str) -> Asked {
+        let request = head(CHAT).header("x-request-id", id);
+        let mut asked = self.begin_with(request, false).await;
+        let body = Bytes::from_static(CHAT_BODY);
+        asked.body.send_data(body, true).unwrap();
+        asked
+    }
+
+    /// Closes the connection, as the end of a process does.
+    pub fn leave(self) {
+        self.driver.abort();
+    }
+}
+
+fn head(path: &str) -> http::request::Builder {
+    http::Request::post(format!("http://edge.test{path}"))
+        .version(http::Version::HTTP_2)
+        .header("content-type", "application/json")
 }
 
 pub async fn ready(send: &SendRequest<Bytes>) -> SendRequest<Bytes> {

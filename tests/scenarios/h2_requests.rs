@@ -318,15 +318,15 @@ async fn c39_over_h2_an_upload_that_stops_is_given_up() {
 
 // Requests that no client library would send, frame by frame
 
-const DATA: u8 = 0;
-const HEADERS: u8 = 1;
-const RST_STREAM: u8 = 3;
-const SETTINGS: u8 = 4;
-const GOAWAY: u8 = 7;
-const END_STREAM: u8 = 1;
-const END_HEADERS: u8 = 4;
+pub const DATA: u8 = 0;
+pub const HEADERS: u8 = 1;
+pub const RST_STREAM: u8 = 3;
+pub const SETTINGS: u8 = 4;
+pub const GOAWAY: u8 = 7;
+pub const END_STREAM: u8 = 1;
+pub const END_HEADERS: u8 = 4;
 
-fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+pub fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     let length = (payload.len() as u32).to_be_bytes();
     let mut frame = length[1..].to_vec();
     frame.extend([kind, flags]);
@@ -336,7 +336,7 @@ fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
 }
 
 /// Fields as literals, in the order given.
-fn fields(fields: &[(&[u8], &[u8])]) -> Vec<u8> {
+pub fn fields(fields: &[(&[u8], &[u8])]) -> Vec<u8> {
     let mut block = Vec::new();
     for (name, value) in fields {
         assert!(name.len() < 127 && value.len() < 127);

@@ -361,3 +361,16 @@ async fn a_body_framed_by_the_end_of_its_connection_is_whole_and_the_connection_
     }
     assert_eq!((engine.accepted(), stale(&edge)), (3, 0.0));
 }
+
+#[tokio::test]
+async fn a_process_that_begins_with_a_connection_it_does_not_keep_does_not_panic() {
+    let engine = ScriptedEngine::start(ok("{}")).await;
+    let router = Process::start(&engine, &[], &[]).await;
+    let body = format!(r#"{{"model":"m","prompt":"{}"}}"#, "x".repeat(300_000));
+    let mut client = Client::connect(router.addr).await;
+    let response = client.ask(&post("/v1/completions").body(body)).await;
+    assert_eq!(response.status, 200);
+    engine.wait_for_peer_close(0).await;
+    let (_, log) = router.terminate().await;
+    assert_eq!(log.iter().find(|line| line.contains("panicked")), None);
+}

@@ -334,6 +334,11 @@ impl Client {
         self.send(request.to_bytes()).await;
     }
 
+    /// The next response that nothing is known of is read as one to this method.
+    pub fn expect_answer_to(&mut self, method: &str) {
+        self.asked.push_back(method.to_owned());
+    }
+
     /// Sends a request and reads its response, to its end or its cut.
     pub async fn ask(&mut self, request: &Request) -> Response {
         let asked_at = Instant::now();

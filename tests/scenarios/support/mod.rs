@@ -23,7 +23,7 @@ pub mod promql;
 mod scratch;
 mod script;
 mod sse;
-mod wire;
+pub mod wire;
 
 pub use client::{Client, Interim, NoResponse, Request, Response, post, req_n, req_s};
 pub use collector::{Collector, Span, SpanEvent};
