@@ -183,6 +183,9 @@ impl ProxyHttp for Router {
     ) -> Result<()> {
         if let Some(running) = ctx.running_mut() {
             running.reused = Some(reused);
+            if let Some(connector) = running.connector.take() {
+                connector.let_go();
+            }
             if let Some(metrics) = self.metrics() {
                 metrics.connected(running.engine.label(), reused);
             }

@@ -41,16 +41,17 @@ pub(super) async fn collect(
     Ok(())
 }
 
-/// Has Pingora's session take its request for one without a body, before it has looked for one.
+/// Has Pingora's session, which has not looked for it yet, take a body of this length for none.
+///
+/// The head says the length again afterwards, as one number: a client may also write it twice.
 ///
 /// # Errors
-/// The head cannot be made whole again.
-pub(super) fn hide_body(session: &mut ServerSession) -> Result<()> {
-    // The length is looked at once, when the body is first asked for.
-    let Some(length) = session.req_header_mut().remove_header(&CONTENT_LENGTH) else {
-        return Ok(());
-    };
+/// The head cannot be changed.
+pub(super) fn hide_body(session: &mut ServerSession, length: usize) -> Result<()> {
+    // The field is looked at once, when the body is first asked for.
+    session.req_header_mut().insert_header(CONTENT_LENGTH, 0)?;
     session.is_body_done();
-    let request = session.req_header_mut();
-    request.insert_header(CONTENT_LENGTH, length)
+    session
+        .req_header_mut()
+        .insert_header(CONTENT_LENGTH, length)
 }

@@ -105,10 +105,10 @@ where
     /// response was sent in full.
     pub(super) async fn serve(
         &self,
-        mut session: ServerSession,
+        mut session: Box<ServerSession>,
         client: &Client,
         shutdown: &ShutdownWatch,
-    ) -> Option<(ServerSession, bool)> {
+    ) -> Option<(Box<ServerSession>, bool)> {
         // Timed by the wrapper, on HTTP/2 too.
         session.set_read_timeout(None);
         let options = self.options.load_full();
@@ -150,11 +150,12 @@ where
             };
             let rest = early.split_off(head.length);
             gate.begin(head.body, rest);
-            let mut session = ServerSession::new_http1(stream);
+            // It is large, and handed on many times.
+            let mut session = Box::new(ServerSession::new_http1(stream));
             session.set_pipelined_prefix(std::mem::take(&mut early));
             let mut read = session.read_request().await.map(|_| ());
-            if read.is_ok() && gate.length_to_come().is_some() {
-                read = hide_body(&mut session);
+            if let (Ok(()), Some(length)) = (&read, gate.length_to_come()) {
+                read = hide_body(&mut session, length);
             }
             if let Err(error) = read {
                 log::debug!("a request head was refused: {}", Failure(&error));
@@ -265,8 +266,8 @@ fn asks_for_websocket(request: &RequestHeader) -> bool {
         .is_some_and(websocket)
 }
 
-fn into_stream(session: ServerSession) -> Option<Stream> {
-    match session {
+fn into_stream(session: Box<ServerSession>) -> Option<Stream> {
+    match *session {
         ServerSession::H1(session) => Some(session.into_inner()),
         _ => None,
     }

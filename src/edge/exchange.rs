@@ -93,7 +93,7 @@ struct State {
     first_byte: Option<Instant>,
     /// When the client had taken the last body bytes.
     taken: Option<Instant>,
-    connection: Option<(ServerSession, bool)>,
+    connection: Option<(Box<ServerSession>, bool)>,
 }
 
 impl Exchange {
@@ -232,12 +232,12 @@ impl Exchange {
 
     /// Hands the client's connection back when Pingora has dropped the session around it;
     /// `complete` says that the response has been sent in full.
-    pub(super) fn give_back(&self, connection: ServerSession, complete: bool) {
+    pub(super) fn give_back(&self, connection: Box<ServerSession>, complete: bool) {
         self.lock().connection = Some((connection, complete));
     }
 
     /// The client's connection after the exchange, and whether the response was sent in full.
-    pub(super) fn take_back(&self) -> Option<(ServerSession, bool)> {
+    pub(super) fn take_back(&self) -> Option<(Box<ServerSession>, bool)> {
         self.lock().connection.take()
     }
 

@@ -81,6 +81,7 @@ where
             }
             return None;
         }
+        let session = Box::new(session);
         if let Some((mut session, false)) = self.edge.serve(session, &self.client, shutdown).await {
             tokio::time::sleep(RESET_DELAY).await;
             session.shutdown().await;

@@ -39,7 +39,7 @@ type MessageReader = Box<dyn futures::Stream<Item = Result<Bytes>> + Unpin + Sen
 /// See the module's text.
 pub(super) struct ClientSession {
     /// `None` only while the session is being dropped.
-    inner: Option<ServerSession>,
+    inner: Option<Box<ServerSession>>,
     exchange: Arc<Exchange>,
     shutdown: ShutdownWatch,
     body: SavedBody,
@@ -54,7 +54,7 @@ pub(super) struct ClientSession {
 
 impl ClientSession {
     pub(super) fn new(
-        inner: ServerSession,
+        inner: Box<ServerSession>,
         exchange: Arc<Exchange>,
         shutdown: ShutdownWatch,
     ) -> Self {

@@ -49,6 +49,11 @@ impl EngineConnector {
     pub(super) async fn finish(&self) {
         self.dial.finish().await;
     }
+
+    /// Lets go of what came of it, where that is not used.
+    pub(super) fn let_go(&self) {
+        self.dial.let_go();
+    }
 }
 
 impl Way {

@@ -54,10 +54,54 @@ impl Dial {
             *connect = Some(Box::pin(std::future::ready(outcome)));
         }
     }
+
+    /// Closes the connection that came of it and was not asked for: Pingora has had another from
+    /// its pool meanwhile.
+    pub(super) fn let_go(&self) {
+        if let Ok(mut connect) = self.0.try_lock() {
+            *connect = None;
+        }
+    }
 }
 
 impl std::fmt::Debug for Dial {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Dial")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const REFUSED: ErrorType = ErrorType::ConnectRefused;
+
+    async fn slow() -> Result<Stream> {
+        tokio::time::sleep(4 * UNWATCHED).await;
+        Error::err_up(REFUSED)
+    }
+
+    async fn quick() -> Result<Stream> {
+        Error::err_up(ErrorType::ConnectError)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_slow_connect_goes_on_and_its_outcome_is_told_once() {
+        let dial = Dial::default();
+        assert!(Dial::goes_on(&dial.outcome(slow).await.unwrap_err()));
+        dial.finish().await;
+        assert_eq!(dial.outcome(quick).await.unwrap_err().etype, REFUSED);
+        let anew = dial.outcome(quick).await.unwrap_err();
+        assert_eq!(anew.etype, ErrorType::ConnectError);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_let_go_is_not_kept() {
+        let dial = Dial::default();
+        assert!(Dial::goes_on(&dial.outcome(slow).await.unwrap_err()));
+        dial.finish().await;
+        dial.let_go();
+        let anew = dial.outcome(quick).await.unwrap_err();
+        assert_eq!(anew.etype, ErrorType::ConnectError);
     }
 }

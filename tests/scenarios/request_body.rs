@@ -252,6 +252,57 @@ async fn c12_larger_ones_get_a_413_that_the_client_can_read() {
     }
 }
 
+/// A length may be written twice, as long as it is one.
+fn twice(length: usize, more: &str) -> String {
+    format!(
+        "POST /v1/chat/completions HTTP/1.1\r\nHost: a\r\nContent-Length: {length}, {length}\r\n{more}\r\n"
+    )
+}
+
+#[tokio::test(start_paused = true)]
+async fn c12_a_length_that_is_written_twice_is_judged_before_the_body_comes() {
+    for length in [LIMIT + 1, 100_000_000_000] {
+        for more in ["", "Expect: 100-continue\r\n"] {
+            let (engine, edge) = limited().await;
+            let mut client = Client::connect(edge.addr()).await;
+            client.send(twice(length, more)).await;
+            let response = client.read_response().await;
+            assert_eq!(response.status, 413, "{length} {more}");
+            assert_eq!(response.headers.get("connection"), Some("close"));
+            client.expect_eof().await;
+            assert_eq!((engine.begun(), engine.accepted()), (0, 0));
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn engines_get_a_length_once_and_where_the_client_wrote_it() {
+    let (engine, edge) = limited().await;
+    let body = prompt(60_000);
+    let more = "X-Last: 1\r\n";
+    for pieces in [1, 2] {
+        let mut client = Client::connect(edge.addr()).await;
+        let head = twice(body.len(), more);
+        if pieces == 1 {
+            client.send([head.as_bytes(), &body].concat()).await;
+        } else {
+            // So that it does not come whole with its head.
+            client.send(head).await;
+            client.send(body.get(..100).unwrap()).await;
+            tokio::task::yield_now().await;
+            client.send(body.get(100..).unwrap()).await;
+        }
+        let response = client.read_response().await;
+        assert_eq!((response.status, response.text()), (200, "good"));
+        let delivery = engine.deliveries().pop().unwrap();
+        assert_eq!(delivery.body, body);
+        let length = body.len().to_string();
+        assert_eq!(delivery.headers.all("content-length"), [length.as_str()]);
+        // The connection goes on.
+        assert_eq!(client.ask(&req_n()).await.text(), "good");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn c12_what_follows_a_length_that_is_too_small_is_nobodys_request() {
     let (engine, edge) = limited().await;

@@ -14,7 +14,7 @@ async fn session() -> (ClientSession, Arc<Exchange>, DuplexStream) {
     let (limit, patience) = (Duration::from_secs(60), Patience::default());
     let exchange = Arc::new(Exchange::new(Client::default(), limit, patience, true));
     let (_, shutdown) = watch::channel(false);
-    let session = ClientSession::new(inner, Arc::clone(&exchange), shutdown);
+    let session = ClientSession::new(Box::new(inner), Arc::clone(&exchange), shutdown);
     (session, exchange, client)
 }
 
