@@ -19,11 +19,13 @@ mod connection;
 mod exchange;
 mod h2;
 pub mod head;
+mod intake;
 mod quota;
 mod saved_body;
 mod scratch;
 mod session;
 mod stream;
+mod upload_time;
 
 pub use connection::{Edge, EdgeOptions, OnRefusal};
 pub use exchange::{Exchange, Patience, Silence};

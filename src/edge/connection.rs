@@ -1,7 +1,7 @@
 //! A client's connection, from accept to close.
 
 use std::net::SocketAddr;
-use std::num::NonZeroUsize;
+use std::num::{NonZeroU32, NonZeroUsize};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -23,10 +23,12 @@ use super::collect::hide_body;
 use super::exchange::{Client, Exchange, Patience};
 use super::h2::H2;
 use super::head::{self, Head};
+use super::intake::Intake;
 use super::quota::Quota;
 use super::scratch::append;
 use super::session::ClientSession;
 use super::stream::{ClientStream, Gate};
+use super::upload_time::UploadTime;
 use crate::api_error::ApiError;
 use crate::logging::Failure;
 
@@ -40,6 +42,8 @@ pub struct EdgeOptions {
     pub header_timeout: Duration,
     /// The longest silence while a request body is read.
     pub body_timeout: Duration,
+    /// The least bytes per second of a request body, beside one such silence.
+    pub body_min_rate: Option<NonZeroU32>,
     /// How long a connection may stay open without a request.
     pub client_keepalive: Duration,
     /// Most connections one client address may have open.
@@ -114,11 +118,12 @@ where
         let options = self.options.load_full();
         let exchange = Arc::new(Exchange::new(
             client.clone(),
-            options.body_timeout,
             options.patience,
             options.hold_head,
         ));
-        let wrapped = ClientSession::new(session, Arc::clone(&exchange), self.closing.clone());
+        let intake = Intake::new(UploadTime::new(options.body_timeout, options.body_min_rate));
+        let (shared, closing) = (Arc::clone(&exchange), self.closing.clone());
+        let wrapped = ClientSession::new(session, shared, closing, intake);
         let wrapped = ServerSession::new_custom(Box::new(wrapped));
         Arc::clone(&exchange)
             .scope(self.proxy.process_new_http(wrapped, shutdown))

@@ -71,4 +71,5 @@ mod support;
 mod support_selftest;
 mod traces;
 mod upgrade;
+mod uploads;
 mod without_books;
