@@ -96,6 +96,7 @@ pub fn load(inputs: Inputs<'_>) -> Result<Loaded, ConfigErrors> {
     let settings = read(&mut reader);
     across::check_listeners(&mut reader, &settings);
     across::check_session(&mut reader, &settings);
+    across::check_bodies(&mut reader, &settings);
     across::check_default_model(&mut reader, &settings);
     let (settings, warnings) = reader.report.finish(settings)?;
     Ok(Loaded { settings, warnings })
@@ -165,6 +166,7 @@ fn read(reader: &mut Reader<'_>) -> Settings {
         ),
         client_keepalive: reader.millis(&keys::CLIENT_KEEPALIVE_MS),
         max_request_body_bytes: size(reader, &keys::MAX_REQUEST_BODY_BYTES),
+        max_buffered_body_bytes: NonZeroUsize::new(size(reader, &keys::MAX_BUFFERED_BODY_BYTES)),
         max_connections_per_client: NonZeroUsize::new(size(
             reader,
             &keys::MAX_CONNECTIONS_PER_CLIENT,

@@ -84,6 +84,8 @@ pub struct Settings {
     pub client_keepalive: Duration,
     /// Largest accepted request body.
     pub max_request_body_bytes: usize,
+    /// Most bytes of request bodies that are kept, all together; `None` is no limit.
+    pub max_buffered_body_bytes: Option<NonZeroUsize>,
     /// Most connections one client address may have open; `None` is no limit.
     pub max_connections_per_client: Option<NonZeroUsize>,
     /// Keys of which clients must present one; empty asks for none.

@@ -18,6 +18,7 @@ use pingora_proxy::{HttpProxy, ProxyHttp};
 use tokio::io::AsyncWriteExt;
 use tokio::time::timeout;
 
+use super::buffered::{Buffered, Share};
 use super::closing::{LINGER, LINGER_BRIEFLY, linger, to_wire};
 use super::collect::hide_body;
 use super::exchange::{Client, Exchange, Patience};
@@ -44,6 +45,8 @@ pub struct EdgeOptions {
     pub body_timeout: Duration,
     /// The least bytes per second of a request body, beside one such silence.
     pub body_min_rate: Option<NonZeroU32>,
+    /// Most bytes of request bodies that are kept, of all clients together.
+    pub max_buffered: Option<NonZeroUsize>,
     /// How long a connection may stay open without a request.
     pub client_keepalive: Duration,
     /// Most connections one client address may have open.
@@ -65,6 +68,7 @@ pub type OnRefusal = Box<dyn Fn(&ApiError, Option<SocketAddr>) -> String + Send 
 pub struct Edge<P> {
     proxy: Arc<HttpProxy<P>>,
     quota: Arc<Quota>,
+    buffered: Arc<Buffered>,
     options: ArcSwap<EdgeOptions>,
     /// Whether clients are to go elsewhere for their next request.
     closing: ShutdownWatch,
@@ -94,6 +98,7 @@ where
         Self {
             proxy: Arc::new(proxy),
             quota: Arc::default(),
+            buffered: Arc::default(),
             options: ArcSwap::from_pointee(options),
             closing,
             on_refusal,
@@ -103,6 +108,11 @@ where
     /// Treats clients like this from their next request on.
     pub fn set_options(&self, options: EdgeOptions) {
         self.options.store(Arc::new(options));
+    }
+
+    /// The count of the request bodies that are kept.
+    pub fn buffered(&self) -> Arc<Buffered> {
+        Arc::clone(&self.buffered)
     }
 
     /// Serves one request whose head has been read, and returns its session, and whether the
@@ -121,7 +131,8 @@ where
             options.patience,
             options.hold_head,
         ));
-        let intake = Intake::new(UploadTime::new(options.body_timeout, options.body_min_rate));
+        let time = UploadTime::new(options.body_timeout, options.body_min_rate);
+        let intake = Intake::new(time, Share::new(self.buffered(), options.max_buffered));
         let (shared, closing) = (Arc::clone(&exchange), self.closing.clone());
         let wrapped = ClientSession::new(session, shared, closing, intake);
         let wrapped = ServerSession::new_custom(Box::new(wrapped));

@@ -84,6 +84,12 @@ impl ClientSession {
         self.inner.as_mut().expect("held until dropped")
     }
 
+    /// Nobody needs the body again.
+    fn let_go(&mut self) {
+        self.body = SavedBody::Empty;
+        self.intake.let_go();
+    }
+
     /// The head is about to go out: says that the connection closes after the answer, if so.
     fn announce_close(&mut self) {
         // Pingora knows of no body that is collected past it.
@@ -195,6 +201,7 @@ impl Session for ClientSession {
             Err(error) => {
                 // Where the body ends is unknown, so no further request can be told from it.
                 self.inner_mut().set_keepalive(None);
+                self.let_go();
                 if self.exchange.body_is_malformed() {
                     return Error::e_explain(ErrorType::InvalidHTTPHeader, "a malformed chunk");
                 }
@@ -219,6 +226,8 @@ impl Session for ClientSession {
     async fn write_response_header(&mut self, head: Box<ResponseHeader>, _end: bool) -> Result<()> {
         self.held.clear();
         if !is_interim(&head) {
+            // An answer of our own, which no attempt follows.
+            self.let_go();
             self.announce_close();
         }
         self.inner_mut().write_response_header(head).await
@@ -253,8 +262,8 @@ impl Session for ClientSession {
             _ => false,
         });
         if progress {
-            // No attempt can follow now, so nobody needs the body again.
-            self.body = SavedBody::Empty;
+            // No attempt can follow now.
+            self.let_go();
         }
         if self.response_written().is_none() {
             self.announce_close();

@@ -18,6 +18,7 @@
 
 mod admin;
 mod backoff;
+mod buffered;
 mod client_gone;
 mod coded_body;
 mod connecting;

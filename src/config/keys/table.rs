@@ -184,6 +184,9 @@ table! {
         "how long an unused connection of a client is kept, in milliseconds";
     MAX_REQUEST_BODY_BYTES: "max_request_body_bytes", Anywhere, Whole(1, 1 << 40), "67108864", Limits,
         "largest accepted request body, in bytes";
+    MAX_BUFFERED_BODY_BYTES: "max_buffered_body_bytes", Anywhere, Whole(0, 1 << 50), "0", Limits,
+        "most bytes of request bodies that are kept for their attempts, all together; at least \
+         max_request_body_bytes; 0 is no limit";
     MAX_CONNECTIONS_PER_CLIENT: "max_connections_per_client", Anywhere, Whole(0, 1_000_000), "0", Limits,
         "most connections one client address may have open; 0 is no limit";
 

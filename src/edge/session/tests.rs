@@ -4,6 +4,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
 use tokio::sync::watch;
 
 use super::*;
+use crate::edge::buffered::Share;
 use crate::edge::exchange::{Client, Patience};
 use crate::edge::upload_time::UploadTime;
 
@@ -21,7 +22,8 @@ async fn session_with(request: &str) -> (ClientSession, Arc<Exchange>, DuplexStr
     let exchange = Arc::new(Exchange::new(client_of, patience, true));
     let (_, shutdown) = watch::channel(false);
     let time = UploadTime::new(Duration::from_secs(60), NonZeroU32::new(1000));
-    let session = ClientSession::new(inner, Arc::clone(&exchange), shutdown, Intake::new(time));
+    let intake = Intake::new(time, Share::new(Arc::default(), None));
+    let session = ClientSession::new(inner, Arc::clone(&exchange), shutdown, intake);
     (session, exchange, client)
 }
 
