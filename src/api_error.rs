@@ -216,6 +216,15 @@ impl ApiError {
         )
     }
 
+    /// 503: the request bodies that are kept take all the memory they may.
+    pub fn overloaded() -> Self {
+        Self::new(
+            503,
+            "overloaded",
+            "too many request bodies are being held; try again later",
+        )
+    }
+
     /// 503: more than `limit` streams of the status page; for the admin port only.
     pub fn too_many_streams(limit: usize) -> Self {
         Self::new(
@@ -300,8 +309,9 @@ mod tests {
     }
 
     #[test]
-    fn only_an_unavailable_engine_asks_to_come_back() {
+    fn only_what_passes_by_itself_asks_to_come_back() {
         assert_eq!(ApiError::no_engine_available("m").retry_after(), Some(1));
+        assert_eq!(ApiError::overloaded().retry_after(), Some(1));
         assert_eq!(ApiError::engine_unreachable(2).retry_after(), None);
     }
 }

@@ -7,7 +7,7 @@
 //! Left to others: parsing the command line ([`cli`](crate::cli)) and acting on the settings.
 
 use std::collections::BTreeMap;
-use std::num::NonZeroUsize;
+use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::Path;
 use std::time::Duration;
 
@@ -96,6 +96,7 @@ pub fn load(inputs: Inputs<'_>) -> Result<Loaded, ConfigErrors> {
     let settings = read(&mut reader);
     across::check_listeners(&mut reader, &settings);
     across::check_session(&mut reader, &settings);
+    across::check_bodies(&mut reader, &settings);
     across::check_default_model(&mut reader, &settings);
     let (settings, warnings) = reader.report.finish(settings)?;
     Ok(Loaded { settings, warnings })
@@ -160,8 +161,12 @@ fn read(reader: &mut Reader<'_>) -> Settings {
         engine_keepalive: reader.millis(&keys::ENGINE_KEEPALIVE_MS),
         header_timeout: reader.millis(&keys::HEADER_TIMEOUT_MS),
         body_timeout: reader.millis(&keys::BODY_TIMEOUT_MS),
+        body_min_rate: NonZeroU32::new(
+            u32::try_from(reader.whole(&keys::BODY_MIN_BYTES_PER_SECOND)).unwrap_or(u32::MAX),
+        ),
         client_keepalive: reader.millis(&keys::CLIENT_KEEPALIVE_MS),
         max_request_body_bytes: size(reader, &keys::MAX_REQUEST_BODY_BYTES),
+        max_buffered_body_bytes: NonZeroUsize::new(size(reader, &keys::MAX_BUFFERED_BODY_BYTES)),
         max_connections_per_client: NonZeroUsize::new(size(
             reader,
             &keys::MAX_CONNECTIONS_PER_CLIENT,

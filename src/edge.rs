@@ -9,9 +9,11 @@
 //! - [`head`] reads and judges a request head, byte by byte;
 //! - `ClientSession` wraps the client's connection for one request: it keeps the body
 //!   for every attempt and holds the response head back;
+//! - `Intake` sees that an upload takes no more time and memory than it may;
 //! - [`Exchange`] is what the wrapper and the proxy's hooks share while a request runs;
 //! - [`Edge`] is the application a listener serves.
 
+mod buffered;
 mod chunks;
 mod closing;
 mod collect;
@@ -19,12 +21,15 @@ mod connection;
 mod exchange;
 mod h2;
 pub mod head;
+mod intake;
 mod quota;
 mod saved_body;
 mod scratch;
 mod session;
 mod stream;
+mod upload_time;
 
+pub use buffered::{Buffered, is_lack_of_room};
 pub use connection::{Edge, EdgeOptions, OnRefusal};
 pub use exchange::{Exchange, Patience, Silence};
 pub use stream::BodyFraming;

@@ -248,6 +248,7 @@ fn every_error_is_listed_with_its_status_and_code() {
         ApiError::no_engines_available(),
         ApiError::engine_timeout(1),
         ApiError::too_many_streams(0),
+        ApiError::overloaded(),
     ];
     let expected = errors.map(|error| vec![error.status().to_string(), code(error.code())]);
     assert_rows("### Errors of the router's own", expected);

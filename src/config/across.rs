@@ -1,6 +1,9 @@
 //! Checks across settings: two that clash, one that has no effect, a variable that nobody reads.
 
-use super::keys::{ADMIN_PORT, DEFAULT_MODEL, ENV_PREFIX, KEYS, PORT, SESSION_KEY, Source};
+use super::keys::{
+    ADMIN_PORT, DEFAULT_MODEL, ENV_PREFIX, KEYS, MAX_BUFFERED_BODY_BYTES, MAX_REQUEST_BODY_BYTES,
+    PORT, SESSION_KEY, Source,
+};
 use super::reader::Reader;
 use super::report::Place;
 use super::settings::Settings;
@@ -19,6 +22,22 @@ pub(super) fn check_listeners(reader: &mut Reader<'_>, settings: &Settings) {
         let what = format!(
             "{} would be both the public and the admin port; give two",
             settings.port
+        );
+        reader.mistake(&place, what);
+    }
+}
+
+/// A body that is accepted must find room where no other is.
+pub(super) fn check_bodies(reader: &mut Reader<'_>, settings: &Settings) {
+    let largest = settings.max_request_body_bytes;
+    if settings
+        .max_buffered_body_bytes
+        .is_some_and(|all| all.get() < largest)
+    {
+        let place = reader.given(&MAX_BUFFERED_BODY_BYTES).place;
+        let what = format!(
+            "less than {} ({largest}): a body of that size would never be taken",
+            MAX_REQUEST_BODY_BYTES.name
         );
         reader.mistake(&place, what);
     }

@@ -1,6 +1,6 @@
 //! The settings as a file again, secrets hidden.
 
-use std::num::NonZeroUsize;
+use std::num::{NonZeroU32, NonZeroUsize};
 use std::time::Duration;
 
 use serde::Serialize;
@@ -52,8 +52,10 @@ impl Settings {
         put(&mut out, &keys::ENGINE_KEEPALIVE_MS, millis(self.engine_keepalive));
         put(&mut out, &keys::HEADER_TIMEOUT_MS, millis(self.header_timeout));
         put(&mut out, &keys::BODY_TIMEOUT_MS, millis(self.body_timeout));
+        put(&mut out, &keys::BODY_MIN_BYTES_PER_SECOND, self.body_min_rate.map_or(0, NonZeroU32::get));
         put(&mut out, &keys::CLIENT_KEEPALIVE_MS, millis(self.client_keepalive));
         put(&mut out, &keys::MAX_REQUEST_BODY_BYTES, self.max_request_body_bytes);
+        put(&mut out, &keys::MAX_BUFFERED_BODY_BYTES, self.max_buffered_body_bytes.map_or(0, NonZeroUsize::get));
         put(&mut out, &keys::MAX_CONNECTIONS_PER_CLIENT, self.max_connections_per_client.map_or(0, NonZeroUsize::get));
         put(&mut out, &keys::API_KEYS, &self.api_keys);
         put(&mut out, &keys::API_KEY_FILE, ()); // its keys are among api_keys

@@ -1,7 +1,7 @@
 //! The settings after every check.
 
 use std::collections::BTreeMap;
-use std::num::NonZeroUsize;
+use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -78,10 +78,14 @@ pub struct Settings {
     pub header_timeout: Duration,
     /// Longest silence while a client uploads its body.
     pub body_timeout: Duration,
+    /// Least bytes per second of such an upload, beside one such silence; `None` is no such limit.
+    pub body_min_rate: Option<NonZeroU32>,
     /// How long an unused connection of a client is kept.
     pub client_keepalive: Duration,
     /// Largest accepted request body.
     pub max_request_body_bytes: usize,
+    /// Most bytes of request bodies that are kept, all together; `None` is no limit.
+    pub max_buffered_body_bytes: Option<NonZeroUsize>,
     /// Most connections one client address may have open; `None` is no limit.
     pub max_connections_per_client: Option<NonZeroUsize>,
     /// Keys of which clients must present one; empty asks for none.

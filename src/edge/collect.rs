@@ -4,38 +4,33 @@
 //! again. For a long prompt that is a good part of what forwarding it costs, so such a body is
 //! read from the socket to where it is kept.
 
-use std::time::Duration;
-
 use http::header::CONTENT_LENGTH;
 use pingora_core::protocols::http::ServerSession;
-use pingora_core::{Error, ErrorType, Result};
-use tokio::time::timeout;
+use pingora_core::{Error, ErrorType, OrErr as _, Result};
 
+use super::intake::Intake;
 use super::stream::Gate;
 use crate::body_buffer::BodyBuffer;
 
-/// Reads until `body` has `length` bytes; the client may be silent for `limit`.
+/// Reads until `body` has `length` bytes, as far as `intake` lets it.
 ///
 /// # Errors
-/// Those of Pingora's own reading: the client has closed too early, is too slow, or its connection
-/// has failed. What came before is in `body`.
+/// Those of Pingora's own reading: the client has closed too early, or its connection has failed;
+/// and those of `intake`. What came before is in `body`.
 pub(super) async fn collect(
     gate: &Gate,
     length: usize,
-    limit: Duration,
+    intake: &mut Intake,
     body: &mut BodyBuffer,
 ) -> Result<()> {
     while body.len() < length {
-        match timeout(limit, gate.collect(body)).await {
-            Ok(Ok(0)) => {
-                let what = "the client closed before the end of its request body";
-                return Error::e_explain(ErrorType::ConnectionClosed, what);
-            }
-            Ok(Ok(_)) => {}
-            Ok(Err(error)) => {
-                return Error::e_because(ErrorType::ReadError, "reading a request body", error);
-            }
-            Err(_) => return Error::e_explain(ErrorType::ReadTimedout, "reading a request body"),
+        let read = async {
+            let read = gate.collect(body).await;
+            read.or_err(ErrorType::ReadError, "reading a request body")
+        };
+        if intake.read(read, |bytes| *bytes).await? == 0 {
+            let what = "the client closed before the end of its request body";
+            return Error::e_explain(ErrorType::ConnectionClosed, what);
         }
     }
     Ok(())

@@ -1,7 +1,7 @@
 //! A client's connection, from accept to close.
 
 use std::net::SocketAddr;
-use std::num::NonZeroUsize;
+use std::num::{NonZeroU32, NonZeroUsize};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,15 +18,18 @@ use pingora_proxy::{HttpProxy, ProxyHttp};
 use tokio::io::AsyncWriteExt;
 use tokio::time::timeout;
 
+use super::buffered::{Buffered, Share};
 use super::closing::{LINGER, LINGER_BRIEFLY, linger, to_wire};
 use super::collect::hide_body;
 use super::exchange::{Client, Exchange, Patience};
 use super::h2::H2;
 use super::head::{self, Head};
+use super::intake::Intake;
 use super::quota::Quota;
 use super::scratch::append;
 use super::session::ClientSession;
 use super::stream::{ClientStream, Gate};
+use super::upload_time::UploadTime;
 use crate::api_error::ApiError;
 use crate::logging::Failure;
 
@@ -40,6 +43,10 @@ pub struct EdgeOptions {
     pub header_timeout: Duration,
     /// The longest silence while a request body is read.
     pub body_timeout: Duration,
+    /// The least bytes per second of a request body, beside one such silence.
+    pub body_min_rate: Option<NonZeroU32>,
+    /// Most bytes of request bodies that are kept, of all clients together.
+    pub max_buffered: Option<NonZeroUsize>,
     /// How long a connection may stay open without a request.
     pub client_keepalive: Duration,
     /// Most connections one client address may have open.
@@ -61,6 +68,7 @@ pub type OnRefusal = Box<dyn Fn(&ApiError, Option<SocketAddr>) -> String + Send 
 pub struct Edge<P> {
     proxy: Arc<HttpProxy<P>>,
     quota: Arc<Quota>,
+    buffered: Arc<Buffered>,
     options: ArcSwap<EdgeOptions>,
     /// Whether clients are to go elsewhere for their next request.
     closing: ShutdownWatch,
@@ -90,6 +98,7 @@ where
         Self {
             proxy: Arc::new(proxy),
             quota: Arc::default(),
+            buffered: Arc::default(),
             options: ArcSwap::from_pointee(options),
             closing,
             on_refusal,
@@ -99,6 +108,11 @@ where
     /// Treats clients like this from their next request on.
     pub fn set_options(&self, options: EdgeOptions) {
         self.options.store(Arc::new(options));
+    }
+
+    /// The count of the request bodies that are kept.
+    pub fn buffered(&self) -> Arc<Buffered> {
+        Arc::clone(&self.buffered)
     }
 
     /// Serves one request whose head has been read, and returns its session, and whether the
@@ -114,11 +128,13 @@ where
         let options = self.options.load_full();
         let exchange = Arc::new(Exchange::new(
             client.clone(),
-            options.body_timeout,
             options.patience,
             options.hold_head,
         ));
-        let wrapped = ClientSession::new(session, Arc::clone(&exchange), self.closing.clone());
+        let time = UploadTime::new(options.body_timeout, options.body_min_rate);
+        let intake = Intake::new(time, Share::new(self.buffered(), options.max_buffered));
+        let (shared, closing) = (Arc::clone(&exchange), self.closing.clone());
+        let wrapped = ClientSession::new(session, shared, closing, intake);
         let wrapped = ServerSession::new_custom(Box::new(wrapped));
         Arc::clone(&exchange)
             .scope(self.proxy.process_new_http(wrapped, shutdown))

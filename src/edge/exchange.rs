@@ -79,7 +79,6 @@ impl Client {
 /// One request and its response, seen from the client's side.
 pub struct Exchange {
     client: Client,
-    body_timeout: Duration,
     patience: Patience,
     hold_head: bool,
     received: Instant,
@@ -97,15 +96,9 @@ struct State {
 }
 
 impl Exchange {
-    pub(super) fn new(
-        client: Client,
-        body_timeout: Duration,
-        patience: Patience,
-        hold_head: bool,
-    ) -> Self {
+    pub(super) fn new(client: Client, patience: Patience, hold_head: bool) -> Self {
         Self {
             client,
-            body_timeout,
             patience,
             hold_head,
             received: Instant::now(),
@@ -120,14 +113,9 @@ impl Exchange {
 
     /// The exchange of the running task; outside of one, an exchange without a client.
     pub fn current() -> Arc<Self> {
-        CURRENT.try_with(Arc::clone).unwrap_or_else(|_| {
-            Arc::new(Self::new(
-                Client::default(),
-                Duration::MAX,
-                Patience::default(),
-                false,
-            ))
-        })
+        CURRENT
+            .try_with(Arc::clone)
+            .unwrap_or_else(|_| Arc::new(Self::new(Client::default(), Patience::default(), false)))
     }
 
     /// The client's address, where its connection has one.
@@ -153,11 +141,6 @@ impl Exchange {
     /// When the client had taken the last body bytes that went to it.
     pub fn taken(&self) -> Option<Instant> {
         self.lock().taken
-    }
-
-    /// The longest silence of the client while its body is read.
-    pub(super) fn body_timeout(&self) -> Duration {
-        self.body_timeout
     }
 
     /// Whether the response head waits for the first body byte.

@@ -28,10 +28,9 @@ use pingora_core::server::ShutdownWatch;
 use pingora_core::{Error, ErrorSource, ErrorType, Result};
 use pingora_http::{RequestHeader, ResponseHeader};
 
-use tokio::time::timeout;
-
 use super::Exchange;
 use super::collect::collect;
+use super::intake::Intake;
 use super::saved_body::{SavedBody, room_for};
 
 type MessageReader = Box<dyn futures::Stream<Item = Result<Bytes>> + Unpin + Send + Sync + 'static>;
@@ -42,6 +41,7 @@ pub(super) struct ClientSession {
     inner: Option<Box<ServerSession>>,
     exchange: Arc<Exchange>,
     shutdown: ShutdownWatch,
+    intake: Intake,
     body: SavedBody,
     /// Bytes of the body that were read past the wrapped session.
     collected: usize,
@@ -57,11 +57,13 @@ impl ClientSession {
         inner: Box<ServerSession>,
         exchange: Arc<Exchange>,
         shutdown: ShutdownWatch,
+        intake: Intake,
     ) -> Self {
         Self {
             inner: Some(inner),
             exchange,
             shutdown,
+            intake,
             body: SavedBody::default(),
             collected: 0,
             held: Vec::new(),
@@ -80,6 +82,12 @@ impl ClientSession {
     #[allow(clippy::expect_used)]
     fn inner_mut(&mut self) -> &mut ServerSession {
         self.inner.as_mut().expect("held until dropped")
+    }
+
+    /// Nobody needs the body again.
+    fn let_go(&mut self) {
+        self.body = SavedBody::Empty;
+        self.intake.let_go();
     }
 
     /// The head is about to go out: says that the connection closes after the answer, if so.
@@ -173,18 +181,19 @@ impl Session for ClientSession {
     }
 
     async fn read_body_bytes(&mut self) -> Result<Option<Bytes>> {
-        let limit = self.exchange.body_timeout();
         let gate = self.exchange.gate().filter(|_| self.body.is_empty());
         let to_come = gate.and_then(|gate| Some((gate.length_to_come()?, gate)));
         let data = if let Some((length, gate)) = to_come {
             let mut body = room_for(length);
-            let collected = collect(&gate, length, limit, &mut body).await;
+            let collected = collect(&gate, length, &mut self.intake, &mut body).await;
             self.collected = body.len();
             collected.map(|()| Some(body.freeze()))
         } else {
-            match timeout(limit, self.inner_mut().read_request_body()).await {
-                Ok(data) => data,
-                Err(_) => Error::e_explain(ErrorType::ReadTimedout, "reading a request body"),
+            let size = |data: &Option<Bytes>| data.as_ref().map_or(0, Bytes::len);
+            // Beside the intake, so not by `inner_mut`.
+            match &mut self.inner {
+                Some(inner) => self.intake.read(inner.read_request_body(), size).await,
+                None => Ok(None),
             }
         };
         let data = match data {
@@ -192,6 +201,7 @@ impl Session for ClientSession {
             Err(error) => {
                 // Where the body ends is unknown, so no further request can be told from it.
                 self.inner_mut().set_keepalive(None);
+                self.let_go();
                 if self.exchange.body_is_malformed() {
                     return Error::e_explain(ErrorType::InvalidHTTPHeader, "a malformed chunk");
                 }
@@ -216,6 +226,8 @@ impl Session for ClientSession {
     async fn write_response_header(&mut self, head: Box<ResponseHeader>, _end: bool) -> Result<()> {
         self.held.clear();
         if !is_interim(&head) {
+            // An answer of our own, which no attempt follows.
+            self.let_go();
             self.announce_close();
         }
         self.inner_mut().write_response_header(head).await
@@ -250,8 +262,8 @@ impl Session for ClientSession {
             _ => false,
         });
         if progress {
-            // No attempt can follow now, so nobody needs the body again.
-            self.body = SavedBody::Empty;
+            // No attempt can follow now.
+            self.let_go();
         }
         if self.response_written().is_none() {
             self.announce_close();

@@ -192,6 +192,12 @@ pub const CLIENT_CONNECTIONS: Name = gauge(
     &[],
     "Connections of clients that are open",
 );
+/// Request bodies that are kept.
+pub const BUFFERED_BODIES: Name = gauge(
+    "vllm_pingora_buffered_body_bytes",
+    &[],
+    "Bytes of request bodies that are kept: those that have come of uploads, and those of requests whose answer has not begun",
+);
 /// Attempts in flight per engine.
 pub const ENGINE_IN_FLIGHT: Name = gauge(
     "vllm_pingora_engine_requests_in_flight",
@@ -328,6 +334,7 @@ pub const ALL: &[Name] = &[
     STALE_CONNECTIONS,
     IN_FLIGHT,
     CLIENT_CONNECTIONS,
+    BUFFERED_BODIES,
     ENGINE_IN_FLIGHT,
     ENGINE_ANSWERING,
     ENGINE_UP,

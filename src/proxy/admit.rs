@@ -21,6 +21,7 @@ use super::pin::{pairs, pin, target_without_pin};
 use super::plan::Plan;
 use super::tally::Tally;
 use crate::api_error::ApiError;
+use crate::edge::is_lack_of_room;
 use crate::engines::{Lookup, Pool};
 use crate::request::body::{Format, Reading, Renamed, Unroutable, codings};
 use crate::request::coding::CodingError;
@@ -316,6 +317,7 @@ async fn read_body(session: &mut Session, limit: usize) -> Result<Bytes, Stop> {
 /// Reads an error of an upload: who is at fault, and what can still be said.
 fn upload_stop(error: Box<Error>) -> Stop {
     match error.etype {
+        _ if is_lack_of_room(&error) => ApiError::overloaded().into(),
         ErrorType::ReadTimedout => {
             ApiError::request_timeout("the request body did not arrive in time").into()
         }

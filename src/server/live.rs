@@ -63,6 +63,8 @@ pub(super) fn edge_options(settings: &Settings) -> EdgeOptions {
     EdgeOptions {
         header_timeout: settings.header_timeout,
         body_timeout: settings.body_timeout,
+        body_min_rate: settings.body_min_rate,
+        max_buffered: settings.max_buffered_body_bytes,
         client_keepalive: settings.client_keepalive,
         max_per_client: settings.max_connections_per_client,
         h2c: settings.h2c,

@@ -111,6 +111,10 @@ impl Parts {
             on_refusal(observers),
         );
         let edge = Arc::new(edge);
+        metrics.pull(names::BUFFERED_BODIES, {
+            let buffered = edge.buffered();
+            move || buffered.bytes() as u64
+        })?;
         let duties = Duties::new(settings, &fleet, &catalog, &key);
         let duties = watch::Sender::new(Arc::new(duties));
         let upkeep = Upkeep::new(

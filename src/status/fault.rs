@@ -2,7 +2,6 @@
 
 use std::borrow::Cow;
 
-use crate::api_error::ApiError;
 use crate::record::Record;
 
 /// Whose fault a failure is.
@@ -33,8 +32,7 @@ impl Fault {
             }
             "cut" | "exhausted" => Some(Self::Fleet),
             "own_error" if is_about_engines(record.reason) => Some(Self::Fleet),
-            // Made here only: an error has a text, which every request would pay for.
-            "own_error" if record.reason == ApiError::internal().code() => Some(Self::Router),
+            "own_error" if is_about_the_router(record.reason) => Some(Self::Router),
             "own_error" => Some(Self::Client),
             _ => match record.status {
                 // That it is busy, or has lost patience, is the engine's word on itself.
@@ -62,9 +60,14 @@ fn is_about_engines(code: &str) -> bool {
     )
 }
 
+fn is_about_the_router(code: &str) -> bool {
+    matches!(code, "internal_error" | "overloaded")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::api_error::ApiError;
     use crate::status::testing::{attempt, record};
 
     fn of(outcome: &'static str, reason: &str, status: u16) -> Option<Fault> {
@@ -115,12 +118,14 @@ mod tests {
             ApiError::too_many_connections(0),
             ApiError::headers_too_large(""),
             ApiError::internal(),
+            ApiError::overloaded(),
             ApiError::engine_unreachable(1),
             ApiError::no_engine_available(""),
             ApiError::no_engines_available(),
             ApiError::engine_timeout(1),
         ] {
             let expected = match refusal.status() {
+                _ if refusal == ApiError::overloaded() => Fault::Router,
                 500 => Fault::Router,
                 501.. => Fault::Fleet,
                 _ => Fault::Client,

@@ -18,6 +18,7 @@
 
 mod admin;
 mod backoff;
+mod buffered;
 mod client_gone;
 mod coded_body;
 mod connecting;
@@ -71,4 +72,5 @@ mod support;
 mod support_selftest;
 mod traces;
 mod upgrade;
+mod uploads;
 mod without_books;

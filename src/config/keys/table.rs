@@ -177,10 +177,16 @@ table! {
         "longest time for a client to send its whole request head, in milliseconds";
     BODY_TIMEOUT_MS: "body_timeout_ms", Anywhere, Millis(1, DAY_MS), "60000", Limits,
         "longest silence while a client uploads its body, in milliseconds";
+    BODY_MIN_BYTES_PER_SECOND: "body_min_bytes_per_second", Anywhere, Whole(0, 1 << 30), "512", Limits,
+        "least bytes per second of such an upload, which may take body_timeout_ms longer in all; 0 is \
+         no limit";
     CLIENT_KEEPALIVE_MS: "client_keepalive_ms", Anywhere, Millis(1, DAY_MS), "75000", Limits,
         "how long an unused connection of a client is kept, in milliseconds";
     MAX_REQUEST_BODY_BYTES: "max_request_body_bytes", Anywhere, Whole(1, 1 << 40), "67108864", Limits,
         "largest accepted request body, in bytes";
+    MAX_BUFFERED_BODY_BYTES: "max_buffered_body_bytes", Anywhere, Whole(0, 1 << 50), "0", Limits,
+        "most bytes of request bodies that are kept for their attempts, all together; at least \
+         max_request_body_bytes; 0 is no limit";
     MAX_CONNECTIONS_PER_CLIENT: "max_connections_per_client", Anywhere, Whole(0, 1_000_000), "0", Limits,
         "most connections one client address may have open; 0 is no limit";
 
