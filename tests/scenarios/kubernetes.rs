@@ -63,8 +63,9 @@ async fn the_ready_pods_of_a_service_are_the_engines() {
         (2, 2),
         "pooled connections are left alone"
     );
-    assert_eq!((api.lists().len(), api.watches().len()), (1, 1));
-    for question in [&api.lists()[0], &api.watches()[0]] {
+    // On this clock a watch may reach its end, and is taken up again; nothing is listed anew.
+    assert_eq!(api.lists().len(), 1);
+    for question in api.lists().iter().chain(&api.watches()) {
         assert!(
             question.contains("labelSelector=kubernetes.io%2Fservice-name%3Dvllm"),
             "{question}"
@@ -164,12 +165,8 @@ async fn a_watch_that_ends_or_breaks_is_taken_up_where_it_was() {
     // Time passes, of which a bookmark tells; from there the watch goes on.
     let version = api.bookmark();
     api.end_watches();
-    api.wait_for(1, 3).await;
-    assert!(
-        api.watches()[2].contains(&format!("resourceVersion={version}")),
-        "{:?}",
-        api.watches()
-    );
+    api.wait_for_watch(&format!("resourceVersion={version}"))
+        .await;
     api.apply_engine("vllm-2", &c);
     edge.wait_for_engines([&*a.url(), &*b.url(), &*c.url()])
         .await;

@@ -236,6 +236,17 @@ impl KubeApi {
         within(PATIENCE, complaint, asked).await;
     }
 
+    /// Waits until there is a watch whose question says this.
+    pub async fn wait_for_watch(&self, what: &str) {
+        let mut changes = self.shared.changes.subscribe();
+        let asked = async {
+            while !self.watches().iter().any(|watch| watch.contains(what)) {
+                changes.changed().await.unwrap();
+            }
+        };
+        within(PATIENCE, || format!("{:?}", self.watches()), asked).await;
+    }
+
     /// Panics unless every question carried the token and nothing else was asked for.
     #[track_caller]
     pub fn assert_clean(&self) {
