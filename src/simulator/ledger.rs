@@ -1,6 +1,6 @@
 //! What the engine received and what came of it: counters, and the last requests.
 //!
-//! Probes and scrapes (`/health`, `/metrics`, …) and the control path itself are not entered.
+//! Probes and scrapes (`/health`, `/metrics`, `/is_sleeping`, …) and the control path itself are not entered.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};

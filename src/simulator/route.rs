@@ -52,7 +52,7 @@ pub(super) async fn answer(
     let head = &request.head;
     let watched = matches!(
         head.path.as_str(),
-        "/health" | "/ping" | "/metrics" | "/load"
+        "/health" | "/ping" | "/metrics" | "/load" | "/is_sleeping"
     ) || head.path.starts_with("/sim");
     if watched {
         let reply = direct(engine, connection, request);

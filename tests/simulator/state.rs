@@ -22,8 +22,8 @@ async fn a_sleeping_engine_takes_requests_in_and_answers_when_it_is_awake() {
         .await;
     two.start_post("/v1/responses", r#"{"input":"hi"}"#, "")
         .await;
-    eventually(|| engine.control().counts().received == 4).await;
-    assert_eq!(engine.control().counts().statuses.get(&200), Some(&2));
+    eventually(|| engine.control().counts().received == 3).await;
+    assert_eq!(engine.control().counts().statuses.get(&200), Some(&1));
     let woken = operator.post("/wake_up?tags=a&tags=b", &json!({})).await;
     let expected = json!({"status": "awake", "tags": ["a", "b"]});
     assert_eq!(woken.json(), expected);
