@@ -19,6 +19,7 @@ mod closing;
 mod collect;
 mod connection;
 mod exchange;
+mod flushed;
 mod h2;
 pub mod head;
 mod intake;
@@ -28,6 +29,7 @@ mod scratch;
 mod session;
 mod stream;
 mod upload_time;
+mod wishes;
 
 pub use buffered::{Buffered, is_lack_of_room};
 pub use connection::{Edge, EdgeOptions, OnRefusal};

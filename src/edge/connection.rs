@@ -13,7 +13,6 @@ use pingora_core::protocols::Stream;
 use pingora_core::protocols::http::ServerSession;
 use pingora_core::protocols::l4::stream::Stream as L4Stream;
 use pingora_core::server::ShutdownWatch;
-use pingora_http::RequestHeader;
 use pingora_proxy::{HttpProxy, ProxyHttp};
 use tokio::io::AsyncWriteExt;
 use tokio::time::timeout;
@@ -22,6 +21,7 @@ use super::buffered::{Buffered, Share};
 use super::closing::{LINGER, LINGER_BRIEFLY, linger, to_wire};
 use super::collect::hide_body;
 use super::exchange::{Client, Exchange, Patience};
+use super::flushed::Flushed;
 use super::h2::H2;
 use super::head::{self, Head};
 use super::intake::Intake;
@@ -30,6 +30,7 @@ use super::scratch::append;
 use super::session::ClientSession;
 use super::stream::{ClientStream, Gate};
 use super::upload_time::UploadTime;
+use super::wishes::{asks_for_websocket, asks_to_close};
 use crate::api_error::ApiError;
 use crate::logging::Failure;
 
@@ -183,8 +184,8 @@ where
                 return;
             }
             let leaves_http = asks_for_websocket(session.req_header());
-            if leaves_http {
-                // The answer says so, should the engine decline.
+            if leaves_http || asks_to_close(session.req_header()) {
+                // The answer says so, should an engine decline to leave HTTP.
                 session.set_keepalive(None);
             }
             let Some((session, true)) = self.serve(session, &client, shutdown).await else {
@@ -273,15 +274,6 @@ where
     }
 }
 
-/// Whether the client may have gone on in another protocol.
-fn asks_for_websocket(request: &RequestHeader) -> bool {
-    let websocket = |value: &http::HeaderValue| value.as_bytes().eq_ignore_ascii_case(b"websocket");
-    request
-        .headers
-        .get(http::header::UPGRADE)
-        .is_some_and(websocket)
-}
-
 fn into_stream(session: Box<ServerSession>) -> Option<Stream> {
     match *session {
         ServerSession::H1(session) => Some(session.into_inner()),
@@ -330,10 +322,10 @@ where
             // Pingora reads the preface itself.
             let mut stream = stream.into_any().downcast::<L4Stream>().ok()?;
             stream.rewind(&early);
-            let client = Client::new(address);
-            let h2 = H2::new(Arc::clone(self), client, options.client_keepalive);
-            let h2 = Arc::new(h2);
-            return h2.process_new(stream, shutdown).await;
+            let stream = Flushed::new(stream);
+            let (client, flushes) = (Client::new(address), stream.flushes());
+            let h2 = H2::new(Arc::clone(self), client, flushes, options.client_keepalive);
+            return Arc::new(h2).process_new(Box::new(stream), shutdown).await;
         }
         let client = Client::new(address);
         self.serve_h1(stream, early, client, shutdown).await;

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use bytes::Bytes;
 use http::Method;
 use pingora_core::Result;
 use pingora_core::apps::{HttpServerApp, HttpServerOptions, ReusedHttpStream};
@@ -11,37 +12,65 @@ use pingora_core::protocols::http::ServerSession;
 use pingora_core::server::ShutdownWatch;
 use pingora_http::ResponseHeader;
 use pingora_proxy::ProxyHttp;
+use tokio::time::timeout;
 
 use super::closing::fields;
 use super::connection::Edge;
 use super::exchange::Client;
+use super::flushed::Flushes;
 use super::head::METHODS;
 use crate::api_error::ApiError;
 use crate::logging::Failure;
 
-/// Between the last byte of a response that was cut and the reset of its stream, which would
-/// overtake bytes that have not left for the client. Nothing tells when they have, so this is
-/// longer than a worker of a busy machine can be late.
-const RESET_DELAY: Duration = Duration::from_millis(250);
+/// How long a response that was cut may take to leave for the client before its stream is reset,
+/// which takes the rest away from it.
+const RESET_AT_LATEST: Duration = Duration::from_secs(5);
 
 /// The HTTP/2 side of an [`Edge`]: Pingora accepts the streams, each is served as a request.
 pub(super) struct H2<P> {
     edge: Arc<Edge<P>>,
     client: Client,
+    flushes: Flushes,
     options: HttpServerOptions,
 }
 
 impl<P> H2<P> {
-    /// A connection of `client` that may be without a stream for this long.
-    pub(super) fn new(edge: Arc<Edge<P>>, client: Client, keepalive: Duration) -> Self {
+    /// A connection of `client`, on a socket with these flushes, that may be without a stream for
+    /// this long.
+    pub(super) fn new(
+        edge: Arc<Edge<P>>,
+        client: Client,
+        flushes: Flushes,
+        keepalive: Duration,
+    ) -> Self {
         let mut options = HttpServerOptions::default();
         options.h2c = true;
         options.h2_idle_timeout = Some(keepalive);
         Self {
             edge,
             client,
+            flushes,
             options,
         }
+    }
+
+    /// Waits until all that was written to a stream has left. Its last frame may have done so
+    /// already, and then nothing is flushed any more; so an empty one is sent behind it. A flush may
+    /// be about to end that knows of neither; so it is done twice.
+    async fn has_left(&self, session: &mut ServerSession) {
+        let ServerSession::H2(stream) = session else {
+            return;
+        };
+        let left = async {
+            for _ in 0..2 {
+                let seen = self.flushes.count();
+                if stream.write_body(Bytes::new(), false).await.is_err() {
+                    return;
+                }
+                self.flushes.more_than(seen).await;
+            }
+        };
+        let _ = timeout(RESET_AT_LATEST, left).await;
     }
 }
 
@@ -83,7 +112,7 @@ where
         }
         let session = Box::new(session);
         if let Some((mut session, false)) = self.edge.serve(session, &self.client, shutdown).await {
-            tokio::time::sleep(RESET_DELAY).await;
+            self.has_left(&mut session).await;
             session.shutdown().await;
         }
         None

@@ -1,0 +1,45 @@
+//! What a request says of the connection it came on.
+
+use http::HeaderValue;
+use http::header::{CONNECTION, UPGRADE};
+use pingora_http::RequestHeader;
+
+/// Whether the client may have gone on in another protocol.
+pub(super) fn asks_for_websocket(request: &RequestHeader) -> bool {
+    let websocket = |value: &HeaderValue| value.as_bytes().eq_ignore_ascii_case(b"websocket");
+    request.headers.get(UPGRADE).is_some_and(websocket)
+}
+
+/// Whether the client wants no other answer than this one. The options of a connection are one list,
+/// in however many fields they come (RFC 9110 sections 5.3 and 7.6.1); Pingora reads the first.
+pub(super) fn asks_to_close(request: &RequestHeader) -> bool {
+    let fields = request.headers.get_all(CONNECTION).into_iter();
+    let mut options = fields.flat_map(|value| value.as_bytes().split(|byte| *byte == b','));
+    options.any(|option| option.trim_ascii().eq_ignore_ascii_case(b"close"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn to_close_may_stand_in_any_of_several_fields() {
+        for (fields, expected) in [
+            (&[][..], false),
+            (&["keep-alive"], false),
+            (&["close"], true),
+            (&["keep-alive, Close"], true),
+            (&["keep-alive", "x-case,\tCLOSE ,te"], true),
+            (&["x-\u{e9}", "close"], true),
+            (&["x-\u{e9},close"], true),
+            (&["closed", "not-close", "close keep-alive"], false),
+        ] {
+            let mut request = RequestHeader::build("GET", b"/", None).unwrap();
+            for field in fields {
+                let value = HeaderValue::from_bytes(field.as_bytes()).unwrap();
+                request.append_header("Connection", value).unwrap();
+            }
+            assert_eq!(asks_to_close(&request), expected, "{fields:?}");
+        }
+    }
+}
