@@ -22,6 +22,7 @@ pub mod production_stack;
 mod register;
 mod requests;
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -147,6 +148,11 @@ impl Metrics {
     /// An attempt has ended.
     pub fn attempt_ended(&self, attempt: &Attempt) {
         self.engines.attempt_ended(attempt);
+    }
+
+    /// How many attempts on the engine of this label have ended, by how.
+    pub fn attempts_on(&self, engine: &str) -> BTreeMap<Arc<str>, u64> {
+        self.engines.attempts_on(engine)
     }
 
     /// Another attempt begins, for this reason, after this wait.

@@ -24,6 +24,7 @@ mod first_event;
 mod headers;
 mod hold;
 mod local;
+mod nominations;
 mod pin;
 mod plan;
 mod respond;
@@ -416,8 +417,9 @@ impl ProxyHttp for Router {
             Ended::Failed(failure) => self.conclude(ctx, Outcome::Failed(failure), failure.label()),
             Ended::Cut => self.conclude(ctx, Outcome::Cut, "cut"),
             Ended::ClientGone => self.conclude(ctx, Outcome::ClientGone, "client_gone"),
+            // Ours to have seen before an engine was chosen, but the client can mend it.
             Ended::BadRequest => {
-                self.conclude(ctx, Outcome::ClientGone, "client_gone");
+                self.conclude(ctx, Outcome::ClientGone, "internal");
                 let refusal =
                     ApiError::invalid_request("the request's header fields are malformed");
                 ctx.end = Some(End::OwnError(refusal));

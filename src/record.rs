@@ -22,6 +22,12 @@ const LONGEST: usize = 1024;
 /// The outcome of requests that were answered: by an engine, or by the router as asked.
 pub const ANSWERED: &str = "answered";
 
+/// Whether an attempt that ended so has failed. That a client left, or the router itself did wrong,
+/// says nothing of the engine.
+pub fn is_failure(outcome: &str) -> bool {
+    !matches!(outcome, ANSWERED | "client_gone" | "internal")
+}
+
 /// A request that has ended.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Record<'a> {

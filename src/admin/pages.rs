@@ -3,6 +3,7 @@
 use serde_json::json;
 
 use super::{Admin, Answer, JSON, events, page};
+use crate::record::is_failure;
 
 /// Every page but the files of the status page.
 const PATHS: [&str; 7] = [
@@ -71,6 +72,9 @@ impl Admin {
         let (present, leaving) = (self.fleet.engines(), self.fleet.leaving());
         let engines = present.iter().chain(&leaving).map(|engine| {
             let (condition, since) = engine.condition();
+            let mut ended = self.metrics.attempts_on(engine.label());
+            let attempts: u64 = ended.values().sum();
+            ended.retain(|outcome, _| is_failure(outcome));
             json!({
                 "engine": &**engine.label(),
                 "id": engine.name(),
@@ -79,6 +83,8 @@ impl Admin {
                 "addresses": engine.addresses(),
                 "requests_in_flight": engine.in_flight(),
                 "load": engine.load(),
+                "attempts": attempts,
+                "failures": ended,
                 "condition": if engine.is_gone() { "leaving" } else { condition.label() },
                 "reason": if engine.is_gone() { "gone" } else { condition.reason() },
                 "for_seconds": now.saturating_sub(since).as_secs(),

@@ -116,6 +116,11 @@ where
         Arc::clone(&self.buffered)
     }
 
+    /// Most bytes of them that are kept now, if there is a limit.
+    pub fn max_buffered(&self) -> Option<NonZeroUsize> {
+        self.options.load().max_buffered
+    }
+
     /// Serves one request whose head has been read, and returns its session, and whether the
     /// response was sent in full.
     pub(super) async fn serve(

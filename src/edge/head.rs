@@ -294,7 +294,8 @@ fn is_token(text: &[u8]) -> bool {
     !text.is_empty() && !has_any(text, |byte| !is_token_byte(byte))
 }
 
-pub(super) fn is_token_byte(byte: u8) -> bool {
+/// Whether it may stand in one.
+pub(crate) fn is_token_byte(byte: u8) -> bool {
     TOKEN_BYTES.get(usize::from(byte)).is_some_and(|is| *is)
 }
 

@@ -1,6 +1,6 @@
 //! Series of engines: how attempts on them end, and how they are.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -70,6 +70,12 @@ impl Engines {
             count(&make());
             self.ended.add(engine, outcome, make);
         }
+    }
+
+    /// How many attempts on `engine` have ended, by how.
+    pub(super) fn attempts_on(&self, engine: &str) -> BTreeMap<Arc<str>, u64> {
+        let counts = self.ended.of(engine, |(ended, _)| ended.get());
+        counts.into_iter().collect()
     }
 
     pub(super) fn connected(&self, engine: &str, reused: bool) {

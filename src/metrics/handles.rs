@@ -64,6 +64,15 @@ impl<V> Handles<V> {
         }
     }
 
+    /// What `f` makes of all that belongs to `one`, by the second label, in no order.
+    pub(super) fn of<R>(&self, one: &str, f: impl Fn(&V) -> R) -> Vec<(Arc<str>, R)> {
+        let known = self.known.load();
+        let others = known.get(one).into_iter().flat_map(|others| others.iter());
+        others
+            .map(|(other, found)| (Arc::clone(other), f(found)))
+            .collect()
+    }
+
     /// The values of the first label.
     pub(super) fn firsts(&self) -> Vec<Arc<str>> {
         self.known.load().keys().cloned().collect()
@@ -93,6 +102,10 @@ mod tests {
         handles.add("ab", "", || 4);
         assert_eq!(handles.with("a", "b", |v| *v), Some(1));
         assert_eq!(handles.with("a", "c", |v| *v), Some(3));
+        let mut found = handles.of("a", |v| *v);
+        found.sort_unstable();
+        assert_eq!(found, [("b".into(), 1), ("c".into(), 3)]);
+        assert_eq!(handles.of("b", |v| *v), []);
         let mut firsts = handles.firsts();
         firsts.sort_unstable();
         assert_eq!(firsts, ["a".into(), "ab".into()]);

@@ -198,6 +198,12 @@ pub const BUFFERED_BODIES: Name = gauge(
     &[],
     "Bytes of request bodies that are kept: those that have come of uploads, and those of requests whose answer has not begun",
 );
+/// The bound of the bodies that are kept.
+pub const MAX_BUFFERED_BODIES: Name = gauge(
+    "vllm_pingora_max_buffered_body_bytes",
+    &[],
+    "Most of them that are kept, as it is configured; 0 where there is no limit",
+);
 /// Attempts in flight per engine.
 pub const ENGINE_IN_FLIGHT: Name = gauge(
     "vllm_pingora_engine_requests_in_flight",
@@ -335,6 +341,7 @@ pub const ALL: &[Name] = &[
     IN_FLIGHT,
     CLIENT_CONNECTIONS,
     BUFFERED_BODIES,
+    MAX_BUFFERED_BODIES,
     ENGINE_IN_FLIGHT,
     ENGINE_ANSWERING,
     ENGINE_UP,

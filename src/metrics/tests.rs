@@ -12,6 +12,7 @@ fn every_listed_name_is_exposed_once_it_has_a_value() {
     metrics.pull(names::CLIENT_CONNECTIONS, || 3).unwrap();
     metrics.pull(names::LOG_DROPPED, || 0).unwrap();
     metrics.pull(names::BUFFERED_BODIES, || 0).unwrap();
+    metrics.pull(names::MAX_BUFFERED_BODIES, || 0).unwrap();
     let _running = metrics.request_begun();
     let attempt = Attempt {
         engine: "http://e".into(),

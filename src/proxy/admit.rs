@@ -17,6 +17,7 @@ use super::Router;
 use super::authorize::{holds_one_of, is_authorized};
 use super::context::{Context, End, Forward};
 use super::local::Own;
+use super::nominations;
 use super::pin::{pairs, pin, target_without_pin};
 use super::plan::Plan;
 use super::tally::Tally;
@@ -123,6 +124,10 @@ impl Router {
         ctx.route = Arc::clone(&route.path);
         let own = match route.action {
             Action::Forward { model, resend } => {
+                if !nominations::are_acceptable(&request.headers) {
+                    let text = "the Connection field is malformed, or names what must be kept";
+                    return Err(ApiError::invalid_request(text).into());
+                }
                 let body = read_body(session, plan.max_body).await;
                 ctx.upload = Some(ctx.exchange.received().elapsed());
                 let body = body?;

@@ -111,10 +111,7 @@ impl Parts {
             on_refusal(observers),
         );
         let edge = Arc::new(edge);
-        metrics.pull(names::BUFFERED_BODIES, {
-            let buffered = edge.buffered();
-            move || buffered.bytes() as u64
-        })?;
+        tell_of_bodies(&metrics, &edge)?;
         let duties = Duties::new(settings, &fleet, &catalog, &key);
         let duties = watch::Sender::new(Arc::new(duties));
         let upkeep = Upkeep::new(
@@ -152,6 +149,23 @@ impl Parts {
             traces: outlet,
         })
     }
+}
+
+/// Has the request bodies that are kept told of, and their bound.
+fn tell_of_bodies(metrics: &Metrics, edge: &Arc<Edge<Router>>) -> Result<(), ServeError> {
+    metrics.pull(names::BUFFERED_BODIES, {
+        let buffered = edge.buffered();
+        move || buffered.bytes() as u64
+    })?;
+    metrics.pull(names::MAX_BUFFERED_BODIES, {
+        // The edge keeps the metrics, so they must not keep it.
+        let edge = Arc::downgrade(edge);
+        move || {
+            let limit = edge.upgrade().and_then(|edge| edge.max_buffered());
+            limit.map_or(0, |limit| limit.get() as u64)
+        }
+    })?;
+    Ok(())
 }
 
 /// Those who are told how requests end.

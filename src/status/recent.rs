@@ -1,5 +1,5 @@
-//! The last requests that somebody may ask about: those that failed, that were retried, or that
-//! were refused.
+//! The last requests that somebody may ask about: those that failed, that were retried, that were
+//! refused, or that waited for an engine.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -27,6 +27,8 @@ pub enum Kind {
     Retried,
     /// It was refused, by the client's fault.
     Refused,
+    /// It waited for an engine to come up, took no further attempt, and is nobody's fault.
+    Held,
 }
 
 /// A request that is remembered.
@@ -105,6 +107,7 @@ pub struct Recent {
     failed: VecDeque<Arc<Remembered>>,
     retried: VecDeque<Arc<Remembered>>,
     refused: VecDeque<Arc<Remembered>>,
+    held: VecDeque<Arc<Remembered>>,
 }
 
 impl Recent {
@@ -115,6 +118,7 @@ impl Recent {
             Some(Fault::Fleet | Fault::Router) => (Kind::Failed, &mut self.failed),
             Some(Fault::Client) => (Kind::Refused, &mut self.refused),
             None if record.attempts.len() > 1 => (Kind::Retried, &mut self.retried),
+            None if !record.holds.is_empty() => (Kind::Held, &mut self.held),
             None => return,
         };
         let error = fault.map(|_| fault::error(record).into());
@@ -126,7 +130,7 @@ impl Recent {
 
     /// All that are remembered, the last first.
     pub fn all(&self) -> Vec<Arc<Remembered>> {
-        let lists = [&self.failed, &self.retried, &self.refused];
+        let lists = [&self.failed, &self.retried, &self.refused, &self.held];
         let mut all: Vec<_> = lists.into_iter().flatten().cloned().collect();
         all.sort_unstable_by_key(|request| std::cmp::Reverse(request.number));
         all
@@ -243,6 +247,53 @@ mod tests {
             },
         );
         assert!(recent.all().is_empty());
+    }
+
+    #[test]
+    fn a_request_that_only_waited_for_an_engine_is_remembered_as_held() {
+        let mut recent = Recent::default();
+        let hold = |result| {
+            [record::Hold {
+                begun: ms(0),
+                took: ms(3000),
+                result,
+            }]
+        };
+        let (served, gone) = (hold("served"), hold("client_gone"));
+        let one = retried(&["answered"], 10);
+        let two = retried(&["connect", "answered"], 10);
+        let waited = |holds, attempts| Record {
+            held: ms(3000),
+            holds,
+            ..record(attempts)
+        };
+        note(&mut recent, &waited(&served, &one));
+        note(&mut recent, &waited(&served, &two));
+        let left = Record {
+            outcome: "client_gone",
+            status: 0,
+            ..waited(&gone, &[])
+        };
+        note(&mut recent, &left);
+        let failed = Record {
+            outcome: "exhausted",
+            status: 503,
+            ..waited(&served, &one)
+        };
+        note(&mut recent, &failed);
+        let all = recent.all();
+        let kinds: Vec<_> = all.iter().map(|request| request.kind).collect();
+        assert_eq!(kinds, [Kind::Failed, Kind::Held, Kind::Retried, Kind::Held]);
+        // However many wait while an engine starts, those that were retried stay.
+        for _ in 0..2 * REMEMBERED {
+            note(&mut recent, &waited(&served, &one));
+        }
+        let all = recent.all();
+        assert_eq!(all.len(), REMEMBERED + 2);
+        assert_eq!(
+            all.iter().filter(|it| it.kind == Kind::Held).count(),
+            REMEMBERED
+        );
     }
 
     #[test]

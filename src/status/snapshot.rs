@@ -25,7 +25,7 @@ pub struct Snapshot {
     pub engine_cell_seconds: u64,
     /// The engines, in the order of the fleet, then those that have left it.
     pub engines: Vec<EngineRow>,
-    /// The last requests that failed, were retried or refused, the last first.
+    /// The last requests that failed, were retried, refused or held, the last first.
     pub requests: Vec<Arc<Remembered>>,
     /// The last changes of engines' conditions, the last first.
     pub changes: Vec<Change>,

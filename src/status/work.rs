@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{CELLS_OF_AN_ENGINE, Histogram, MOST_ENGINES, Ring, SPAN_OF_AN_ENGINE};
-use crate::record::{Attempt, Record};
+use crate::record::{ANSWERED, Attempt, Record, is_failure};
 
 /// What one engine did in a cell of time.
 #[derive(Clone, Debug, Default)]
@@ -110,9 +110,8 @@ impl Engines {
 /// Whether an attempt failed by the engine's fault.
 fn is_error(attempt: &Attempt) -> bool {
     match attempt.outcome {
-        "answered" => matches!(attempt.status, Some(408 | 429 | 500..)),
-        "client_gone" | "internal" => false,
-        _ => true,
+        ANSWERED => matches!(attempt.status, Some(408 | 429 | 500..)),
+        outcome => is_failure(outcome),
     }
 }
 

@@ -85,6 +85,8 @@ async fn it_shows_its_engines() {
                 "addresses": [a.addr().to_string()],
                 "requests_in_flight": 1,
                 "load": 0.5,
+                "attempts": 0,
+                "failures": {},
                 "condition": "up",
                 "reason": "answers",
                 "for_seconds": 0,
@@ -97,12 +99,58 @@ async fn it_shows_its_engines() {
                 "addresses": [b.addr().to_string()],
                 "requests_in_flight": 0,
                 "load": 0.0,
+                "attempts": 0,
+                "failures": {},
                 "condition": "up",
                 "reason": "answers",
                 "for_seconds": 0,
             },
         ]})
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn it_counts_the_attempts_of_each_engine_and_those_that_failed() {
+    let (a, b) = (
+        ScriptedEngine::start(ok("a")).await,
+        ScriptedEngine::start(ok("b")).await,
+    );
+    let edge = edge(&format!("{}{NOBODY_OUT}", retries(3)))
+        .engine(&a, &["m"])
+        .engine(&b, &["x"])
+        .start()
+        .await;
+    let counts = async || {
+        edge.wait_until_idle().await;
+        let engines = edge.admin("/engines").await.json();
+        [0, 1].map(|place| {
+            let engine = &engines["engines"][place];
+            (engine["attempts"].clone(), engine["failures"].clone())
+        })
+    };
+    let of = |attempts: u32, failures| (serde_json::json!(attempts), failures);
+    let none = serde_json::json!({});
+    for _ in 0..4 {
+        assert_eq!(edge.ask(&req_n()).await.status, 200);
+    }
+    assert_eq!(counts().await, [of(4, none.clone()), of(0, none.clone())]);
+    // Each way to fail has its own name.
+    a.play([status(503), status(429), ok("a")]);
+    assert_eq!(edge.ask(&req_n()).await.attempts(), 3);
+    a.play([raw("no answer\r\n\r\n"), ok("a")]);
+    assert_eq!(edge.ask(&req_n()).await.attempts(), 2);
+    // A client that leaves is an attempt, and nobody's failure.
+    a.play(hang());
+    let mut client = Client::connect(edge.addr()).await;
+    let deliveries = a.seen();
+    client.send_request(&req_n()).await;
+    a.wait_for_deliveries(deliveries + 1).await;
+    client.close();
+    edge.wait_for_requests("client_gone", 1).await;
+    a.stop().await;
+    assert_eq!(edge.ask(&req_n()).await.status, 502);
+    let failures = serde_json::json!({"retryable_status": 2, "malformed": 1, "connect": 3});
+    assert_eq!(counts().await, [of(13, failures), of(0, none)]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -122,6 +122,8 @@ async fn the_bound_follows_a_reload() {
     let _stalled = stalled(&edge, 90_000).await;
     for (bound, status) in [(BOUND, 503), (2 * BOUND, 200), (BOUND, 503), (0, 200)] {
         assert!(edge.reload(&bounds(bound).engines([&engine])));
+        let told = edge.metric("vllm_pingora_max_buffered_body_bytes", &[]) as usize;
+        assert_eq!(told, bound);
         assert_eq!(edge.ask(&prompt(50_000)).await.status, status, "{bound}");
     }
 }

@@ -149,7 +149,9 @@ async fn exposition() -> String {
         ScriptedEngine::start(ok(usage)).await,
         ScriptedEngine::start(ok(usage)).await,
     );
-    let edge = edge(&retries(3)).engines([&a, &b]).start().await;
+    let bound = "max_buffered_body_bytes: 1000000000\n";
+    let edge = edge(&format!("{}{bound}", retries(3)));
+    let edge = edge.engines([&a, &b]).start().await;
     let ask_all = async |expected: u16| {
         for _ in 0..4 {
             assert_eq!(edge.ask(&req_n()).await.status, expected);

@@ -172,6 +172,63 @@ async fn c34_nominating_host_or_forwarding_fields_is_refused() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_malformed_nomination_is_refused_before_there_is_an_attempt() {
+    let many = ["x"; 10].join(",");
+    let bad = [
+        "Host",
+        "close, two words",
+        "\"x-mine\"",
+        ":authority",
+        &many,
+    ];
+    for settings in ["", RETRIES] {
+        let engine = ScriptedEngine::start(ok("ok")).await;
+        let edge = edge(settings).engines([&engine]).start().await;
+        for nominated in bad {
+            let response = edge.ask(&nominating(nominated)).await;
+            assert_eq!(response.status, 400, "{nominated}");
+            assert_eq!(response.json()["error"]["code"], "invalid_request");
+        }
+        edge.wait_until_idle().await;
+        assert_eq!(edge.requests("own_error"), bad.len() as f64);
+        // The client has not gone, and no engine was asked.
+        assert_eq!(edge.metric("vllm_pingora_requests_total", &[]), 5.0);
+        assert_eq!(edge.metric("vllm_pingora_attempts_total", &[]), 0.0);
+        assert_eq!(engine.accepted(), 0);
+        // As many as may be, and an empty one, pass.
+        let most = ["x,", "x"].join(&"y,".repeat(7));
+        assert_eq!(edge.ask(&nominating(&most)).await.status, 200);
+        assert_eq!(edge.attempts_ended("answered"), 1.0);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_malformed_nomination_of_an_engine_costs_its_answer_nothing() {
+    for nominated in [
+        "two words",
+        "\"x-mine\"",
+        ":authority",
+        "content-length",
+        ",,",
+    ] {
+        for settings in ["", RETRIES] {
+            let engine = ScriptedEngine::start(ok("ok").header("Connection", nominated)).await;
+            let edge = edge(settings).engines([&engine]).start().await;
+            let response = edge.ask(&req_n()).await;
+            assert_eq!(
+                (response.status, response.text()),
+                (200, "ok"),
+                "{nominated}"
+            );
+            assert_ne!(response.headers.get("connection"), Some(nominated));
+            edge.wait_until_idle().await;
+            assert_eq!(edge.attempts_ended("answered"), 1.0, "{nominated}");
+            assert_eq!(edge.metric("vllm_pingora_attempts_total", &[]), 1.0);
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn c34_nominating_fields_the_router_writes_itself_drops_none_of_them() {
     let (engine, edge) = served().await;
     for nominated in [

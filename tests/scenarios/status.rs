@@ -180,6 +180,47 @@ async fn waits_for_an_engine_are_told_between_the_attempts() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_request_that_was_held_and_then_answered_at_once_is_among_the_last() {
+    let engine = ScriptedEngine::start(ok("worked")).await;
+    let edge = edge(&format!(
+        "{}hold_timeout_ms: 10000\neject_pause_ms: 60000\n",
+        retries(3)
+    ))
+    .engines([&engine])
+    .start()
+    .await;
+    assert_eq!(edge.ask(&req_n()).await.status, 200);
+    engine.stop().await;
+    assert_eq!(edge.ask(&req_n()).await.status, 502);
+    let request = req_n().header("X-Request-Id", "held-once");
+    let back = async {
+        tokio::time::sleep(secs(3)).await;
+        let replies = script(ok("back")).on("/health", ok(""));
+        engine.listen_with(replies).await;
+        edge.probe().await;
+    };
+    let (response, ()) = tokio::join!(edge.ask(&request), back);
+    assert_eq!((response.status, response.attempts()), (200, 1));
+    // One that need not wait is as plain as ever.
+    assert_eq!(edge.ask(&req_n()).await.text(), "back");
+    let all = figures(&edge).await;
+    assert_eq!(each(&all["requests"], "kind"), ["held", "failed"]);
+    let held = &all["requests"][0];
+    assert_fields(
+        held,
+        &json!({
+            "id": "held-once", "fault": null, "error": null, "status": 200,
+            "outcome": "answered", "attempts_made": 1,
+        }),
+    );
+    assert_eq!(each(&held["holds"], "result"), ["served"]);
+    let waited = held["hold_ms"].as_f64().unwrap();
+    assert!((3000.0..3500.0).contains(&waited), "{held:#}");
+    let begun = held["attempts"][0]["begun_ms"].as_f64().unwrap();
+    assert!((waited - begun).abs() < 2.0, "{held:#}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_failure_is_told_with_whose_fault_it_is() {
     let engine = ScriptedEngine::start(ok("ok")).await;
     let edge = edge(&format!(

@@ -1,4 +1,4 @@
-// The last requests that failed, were retried or refused, each with its attempts as a timeline.
+// The last requests that failed, were retried, refused or held, each with its attempts as a timeline.
 
 import { arrange, el, icon, setText } from "./dom.js";
 import { NOTHING, count, counted, millis, timeOfDay, words } from "./format.js";
@@ -7,6 +7,7 @@ const KINDS = {
   failed: { level: "bad", word: "failed" },
   retried: { level: "ok", word: "saved" },
   refused: { level: "warn", word: "refused" },
+  held: { level: "ok", word: "held" },
 };
 /** How a wait for an engine ended. */
 const HOLDS = {
@@ -18,10 +19,11 @@ const HOLDS = {
 /** More requests than these are shown only on demand. */
 const FEW = 15;
 const NONE = {
-  all: "No request has failed, been retried or refused.",
+  all: "No request has failed, been retried, refused or held.",
   failed: "No request has failed because of engines or the router.",
   retried: "No request has needed a further attempt and got by.",
   refused: "No request has been refused.",
+  held: "No request has waited for an engine and then been answered at once.",
 };
 
 export class Requests {
@@ -76,7 +78,7 @@ function item(request, state) {
   const left = request.outcome === "client_gone";
   const { level, word } = left ? { level: "idle", word: "left" } : KINDS[request.kind];
   const time = timeOfDay(state.unixMs(request.at_ms));
-  const what = left ? "client left" : request.error === null ? `${reasons(request)} → ${request.status}` : words(request.error);
+  const what = left ? "client left" : request.error === null ? `${causes(request)} → ${request.status}` : words(request.error);
   const details = el(
     "details",
     {},
@@ -98,8 +100,9 @@ function item(request, state) {
   return el("li", { "data-kind": request.kind }, details);
 }
 
-/** What made further attempts necessary, each reason once. */
-function reasons(request) {
+/** What made it take longer: what made further attempts necessary, each reason once, or a wait. */
+function causes(request) {
+  if (request.kind === "held") return "no engine was up";
   const all = request.attempts.map((attempt) => attempt.reason).filter((reason) => reason !== null);
   return [...new Set(all)].map(words).join(", ");
 }

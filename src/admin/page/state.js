@@ -72,6 +72,6 @@ export class State {
 }
 
 function newest(requests) {
-  const kept = { failed: 0, retried: 0, refused: 0 };
+  const kept = { failed: 0, retried: 0, refused: 0, held: 0 };
   return requests.filter((request) => ++kept[request.kind] <= REMEMBERED);
 }
