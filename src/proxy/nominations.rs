@@ -1,12 +1,17 @@
 //! Fields that a client's `Connection` says end here.
 
 use http::HeaderMap;
-use http::header::{CONNECTION, HOST, HeaderName};
+use http::header::CONNECTION;
 
 use crate::edge::head::is_token_byte;
 
-/// What a client must not have removed, beside `Host`: it tells engines where a request is from.
-const PROTECTED: [&str; 3] = ["x-forwarded-for", "x-forwarded-host", "x-forwarded-proto"];
+/// What a client must not have removed: it tells engines what is asked, and by whom.
+const KEPT: [&str; 4] = [
+    "host",
+    "x-forwarded-for",
+    "x-forwarded-host",
+    "x-forwarded-proto",
+];
 
 /// How many nominations are too many.
 const TOO_MANY: usize = 10;
@@ -30,11 +35,8 @@ pub(super) fn are_acceptable(fields: &HeaderMap) -> bool {
 }
 
 fn is_acceptable(name: &[u8]) -> bool {
-    let is_token = name.iter().all(|byte| is_token_byte(*byte));
-    match HeaderName::from_bytes(name) {
-        Ok(name) => is_token && name != HOST && !PROTECTED.contains(&name.as_str()),
-        Err(_) => false,
-    }
+    let is = |kept: &&str| name.eq_ignore_ascii_case(kept.as_bytes());
+    name.iter().all(|byte| is_token_byte(*byte)) && !KEPT.iter().any(|kept| is(&kept))
 }
 
 #[cfg(test)]
