@@ -11,7 +11,7 @@ CARGO ?= cargo
 TARGET_DIR = $${CARGO_TARGET_DIR:-target}
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test build lint tools compare compare-peers instructions promtool browser
+.PHONY: help demo test build pgo lint tools compare compare-peers instructions promtool browser
 
 # What `make compare` is told: another folder or another `--only` can be given on the command line.
 RESULTS ?= benches/results/$(shell date +%F)-compare
@@ -35,6 +35,25 @@ test: tools ## Every test: doc tests, then those of the built router, then unit 
 
 build: tools ## The optimised binary, target/release/vllm-pingora
 	$(CARGO) build --release --locked
+
+# Built twice more: first to count what loads of the comparison make it do, then by these counts.
+# With rustup, llvm-profdata is the component llvm-tools; distributions call it llvm-profdata-19.
+PROFDATA ?= llvm-profdata
+PGO = $(CURDIR)/target/pgo
+HOST = $$(rustc -vV | sed -n 's/^host: //p')
+pgo: tools ## The optimised binary, laid out by what loads show: target/pgo/vllm-pingora
+	@command -v $(PROFDATA) >/dev/null || { \
+		echo "$(PROFDATA) is missing: install it, or name it with PROFDATA=" >&2; exit 1; }
+	rm -rf "$(PGO)/counts"
+	CARGO_TARGET_DIR="$(PGO)" RUSTFLAGS="-Cprofile-generate=$(PGO)/counts" \
+		$(CARGO) build --release --locked --target "$(HOST)"
+	$(CARGO) bench --locked --profile dev --bench compare -- --quick --seconds 3 \
+		--only ours-trained --loads a,b,c,d,f \
+		--trained "$(PGO)/$(HOST)/release/vllm-pingora"
+	$(PROFDATA) merge -o "$(PGO)/profile" "$(PGO)/counts"
+	CARGO_TARGET_DIR="$(PGO)" RUSTFLAGS="-Cprofile-use=$(PGO)/profile" \
+		$(CARGO) build --release --locked --target "$(HOST)"
+	cp "$(PGO)/$(HOST)/release/vllm-pingora" "$(PGO)/vllm-pingora"
 
 lint: tools ## Formatting, clippy and the links in the documentation
 	$(CARGO) fmt --check

@@ -60,6 +60,11 @@ fn command() -> Command {
         .value_name("PYTHON")
         .value_parser(value_parser!(PathBuf))
         .help("a Python in which the router of the vLLM production-stack is installed");
+    let trained = Arg::new("trained")
+        .long("trained")
+        .value_parser(value_parser!(PathBuf))
+        .default_value("target/pgo/vllm-pingora")
+        .help("the router made by `make pgo`");
     let out = Arg::new("out")
         .long("out")
         .value_parser(value_parser!(PathBuf))
@@ -73,7 +78,8 @@ fn command() -> Command {
         .about("Compares proxies in front of the same engines, under the same loads")
         .arg(list("only", words).help("whom to compare [default: all that are installed]"))
         .arg(list("loads", letters).help("under which loads [default: all]"))
-        .args([rounds, seconds, quick, peers, production_stack, out, bench])
+        .args([rounds, seconds, quick, peers, production_stack, trained])
+        .args([out, bench])
 }
 
 fn given(matches: &ArgMatches) -> Options {
@@ -108,6 +114,10 @@ fn given(matches: &ArgMatches) -> Options {
                 .expect("has a default")
                 .clone(),
             production_stack: matches.get_one("production-stack").cloned(),
+            trained: matches
+                .get_one::<PathBuf>("trained")
+                .expect("has a default")
+                .clone(),
         },
         out: matches.get_one("out").cloned(),
     }

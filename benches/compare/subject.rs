@@ -23,6 +23,7 @@ pub enum Subject {
     Pingora,
     OursOff,
     OursOn,
+    OursTrained,
     OursLog,
     OursAll,
 }
@@ -47,11 +48,13 @@ pub struct Tools {
     pub peers: PathBuf,
     /// A Python with the production-stack router, whose package has the name of another one.
     pub production_stack: Option<PathBuf>,
+    /// The router as `make pgo` builds it.
+    pub trained: PathBuf,
 }
 
 impl Subject {
     /// All, in the order of every table.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::Direct,
         Self::Nginx,
         Self::Haproxy,
@@ -62,6 +65,7 @@ impl Subject {
         Self::Pingora,
         Self::OursOff,
         Self::OursOn,
+        Self::OursTrained,
         Self::OursLog,
         Self::OursAll,
     ];
@@ -79,6 +83,7 @@ impl Subject {
             Self::Pingora => "pingora",
             Self::OursOff => "ours-off",
             Self::OursOn => "ours-on",
+            Self::OursTrained => "ours-trained",
             Self::OursLog => "ours-log",
             Self::OursAll => "ours-all",
         }
@@ -98,6 +103,7 @@ impl Subject {
             }
             Self::OursOff => "retries off; model routing and metrics as always, access log off",
             Self::OursOn => "retries on; model routing and metrics as always, access log off",
+            Self::OursTrained => "as `ours-on`, built by `make pgo`",
             Self::OursLog => "retries on, access log on",
             Self::OursAll => "retries on, access log on, routing logic `prefixaware`",
         }
@@ -138,13 +144,22 @@ impl Subject {
             Self::Smg => routers::smg(setting)?,
             Self::ProductionStack => routers::production_stack(setting)?,
             Self::Pingora => ours::smallest(setting.port, setting.engines),
-            Self::OursOff | Self::OursOn | Self::OursLog | Self::OursAll => ours::router(
-                setting.port,
-                setting.spare,
-                setting.engines,
-                self.features(),
-            ),
+            Self::OursTrained => {
+                let program = &setting.tools.trained;
+                if !program.is_file() {
+                    return Err(format!("make pgo: there is no {}", program.display()));
+                }
+                let mut command = Command::new(program);
+                command.args(self.ours(setting).get_args());
+                command
+            }
+            Self::OursOff | Self::OursOn | Self::OursLog | Self::OursAll => self.ours(setting),
         }))
+    }
+
+    fn ours(self, setting: &Setting<'_>) -> Command {
+        let (port, spare) = (setting.port, setting.spare);
+        ours::router(port, spare, setting.engines, self.features())
     }
 
     /// Which version of it there is.
@@ -161,7 +176,7 @@ impl Subject {
                 python.and_then(|python| routers::version(python, "vllm-router"))
             }
             Self::Pingora => ours::pingora_version().map(str::to_owned),
-            Self::OursOff | Self::OursOn | Self::OursLog | Self::OursAll => {
+            Self::OursOff | Self::OursOn | Self::OursTrained | Self::OursLog | Self::OursAll => {
                 Some(env!("CARGO_PKG_VERSION").to_owned())
             }
         };

@@ -36,7 +36,7 @@ pub(super) fn are_acceptable(fields: &HeaderMap) -> bool {
 
 fn is_acceptable(name: &[u8]) -> bool {
     let is = |kept: &&str| name.eq_ignore_ascii_case(kept.as_bytes());
-    name.iter().all(|byte| is_token_byte(*byte)) && !KEPT.iter().any(|kept| is(&kept))
+    name.iter().all(|byte| is_token_byte(*byte)) && !KEPT.iter().any(is)
 }
 
 #[cfg(test)]
