@@ -45,6 +45,8 @@ pub struct EdgeOptions {
     pub body_timeout: Duration,
     /// The least bytes per second of a request body, beside one such silence.
     pub body_min_rate: Option<NonZeroU32>,
+    /// The longest time in which a client takes nothing of an answer; `None` is no limit.
+    pub send_timeout: Option<Duration>,
     /// Most bytes of request bodies that are kept, of all clients together.
     pub max_buffered: Option<NonZeroUsize>,
     /// How long a connection may stay open without a request.
@@ -133,8 +135,9 @@ where
         ));
         let time = UploadTime::new(options.body_timeout, options.body_min_rate);
         let intake = Intake::new(time, Share::new(self.buffered(), options.max_buffered));
+        let send_timeout = options.send_timeout.filter(|_| client.gate.is_none());
         let (shared, closing) = (Arc::clone(&exchange), self.closing.clone());
-        let wrapped = ClientSession::new(session, shared, closing, intake);
+        let wrapped = ClientSession::new(session, shared, closing, intake, send_timeout);
         let wrapped = ServerSession::new_custom(Box::new(wrapped));
         Arc::clone(&exchange)
             .scope(self.proxy.process_new_http(wrapped, shutdown))
@@ -150,7 +153,7 @@ where
         mut client: Client,
         shutdown: &ShutdownWatch,
     ) {
-        let gate = Arc::new(Gate::new(stream));
+        let gate = Arc::new(Gate::new(stream, self.options.load().send_timeout));
         let mut stream: Stream = Box::new(ClientStream::new(Arc::clone(&gate)));
         client.gate = Some(Arc::clone(&gate));
         loop {
@@ -165,7 +168,7 @@ where
                 }
             };
             let rest = early.split_off(head.length);
-            gate.begin(head.body, rest);
+            gate.begin(head.body, rest, self.options.load().send_timeout);
             // It is large, and handed on many times.
             let mut session = Box::new(ServerSession::new_http1(stream));
             session.set_pipelined_prefix(std::mem::take(&mut early));

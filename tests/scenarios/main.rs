@@ -64,6 +64,7 @@ mod routing;
 mod shutdown;
 mod sleeping;
 mod slow_heads;
+mod stalled_clients;
 mod state_changing;
 mod states;
 mod status;
