@@ -19,7 +19,7 @@ use tokio::io::AsyncWriteExt;
 use tokio::time::timeout;
 
 use super::buffered::{Buffered, Share};
-use super::closing::{LINGER, LINGER_BRIEFLY, linger, to_wire};
+use super::closing::{LINGER, LINGER_BRIEFLY, asks_for_head, linger, to_wire};
 use super::collect::hide_body;
 use super::exchange::{Client, Exchange, Patience};
 use super::h2::H2;
@@ -164,10 +164,12 @@ where
                 Ok(Some(head)) => head,
                 Ok(None) => return,
                 Err(refusal) => {
-                    return self.refuse(stream, &refusal, client.address, LINGER).await;
+                    let refusal = (&refusal, asks_for_head(&early));
+                    return self.refuse(stream, refusal, client.address, LINGER).await;
                 }
             };
             let rest = early.split_off(head.length);
+            let head_only = asks_for_head(&early);
             gate.begin(head.body, rest, self.options.load().send_timeout);
             // It is large, and handed on many times.
             let mut session = Box::new(ServerSession::new_http1(stream));
@@ -181,7 +183,8 @@ where
                 let refusal = ApiError::invalid_request("the request head is malformed");
                 gate.open();
                 if let Some(stream) = into_stream(session) {
-                    self.refuse(stream, &refusal, client.address, LINGER).await;
+                    let refusal = (&refusal, head_only);
+                    self.refuse(stream, refusal, client.address, LINGER).await;
                 }
                 return;
             }
@@ -209,16 +212,18 @@ where
         }
     }
 
-    /// Answers a request that has no session, and closes; the client is heard for this long.
+    /// Answers a request that has no session, by a head only where that was asked for, and closes;
+    /// the client is heard for this long.
     async fn refuse(
         &self,
         mut stream: Stream,
-        refusal: &ApiError,
+        (refusal, head_only): (&ApiError, bool),
         client: Option<SocketAddr>,
         longest: Duration,
     ) {
         let id = self.refused(refusal, client);
-        if stream.write_all(&to_wire(refusal, &id)).await.is_ok() && stream.flush().await.is_ok() {
+        let wire = to_wire(refusal, &id, head_only);
+        if stream.write_all(&wire).await.is_ok() && stream.flush().await.is_ok() {
             linger(stream, longest).await;
         }
     }
@@ -317,7 +322,7 @@ where
                     let limit = limit.map_or(0, NonZeroUsize::get);
                     let refusal = ApiError::too_many_connections(limit);
                     // It is not counted, so it must not last.
-                    self.refuse(stream, &refusal, Some(address), LINGER_BRIEFLY)
+                    self.refuse(stream, (&refusal, false), Some(address), LINGER_BRIEFLY)
                         .await;
                     return None;
                 };
