@@ -232,6 +232,11 @@ impl Session for ClientSession {
 
     async fn write_response_header(&mut self, head: Box<ResponseHeader>, _end: bool) -> Result<()> {
         self.held.clear();
+        if head.status == http::StatusCode::CONTINUE {
+            // Leave of ours to send a body; an engine's goes another way.
+            let declared = declared_length(self.req_header());
+            self.intake.foresee(declared.unwrap_or(0))?;
+        }
         if !is_interim(&head) {
             // An answer of our own, which no attempt follows.
             self.let_go();
