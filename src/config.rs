@@ -164,6 +164,7 @@ fn read(reader: &mut Reader<'_>) -> Settings {
         body_min_rate: NonZeroU32::new(
             u32::try_from(reader.whole(&keys::BODY_MIN_BYTES_PER_SECOND)).unwrap_or(u32::MAX),
         ),
+        client_send_timeout: reader.millis_or_off(&keys::CLIENT_SEND_TIMEOUT_MS),
         client_keepalive: reader.millis(&keys::CLIENT_KEEPALIVE_MS),
         max_request_body_bytes: size(reader, &keys::MAX_REQUEST_BODY_BYTES),
         max_buffered_body_bytes: NonZeroUsize::new(size(reader, &keys::MAX_BUFFERED_BODY_BYTES)),

@@ -9,6 +9,7 @@
 //! - [`head`] reads and judges a request head, byte by byte;
 //! - `ClientSession` wraps the client's connection for one request: it keeps the body
 //!   for every attempt and holds the response head back;
+//! - `Standstill` notices a client that takes nothing of its answer;
 //! - `Intake` sees that an upload takes no more time and memory than it may;
 //! - [`Exchange`] is what the wrapper and the proxy's hooks share while a request runs;
 //! - [`Edge`] is the application a listener serves.
@@ -27,6 +28,7 @@ mod quota;
 mod saved_body;
 mod scratch;
 mod session;
+mod standstill;
 mod stream;
 mod upload_time;
 mod wishes;

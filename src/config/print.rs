@@ -53,6 +53,7 @@ impl Settings {
         put(&mut out, &keys::HEADER_TIMEOUT_MS, millis(self.header_timeout));
         put(&mut out, &keys::BODY_TIMEOUT_MS, millis(self.body_timeout));
         put(&mut out, &keys::BODY_MIN_BYTES_PER_SECOND, self.body_min_rate.map_or(0, NonZeroU32::get));
+        put(&mut out, &keys::CLIENT_SEND_TIMEOUT_MS, millis(self.client_send_timeout.unwrap_or_default()));
         put(&mut out, &keys::CLIENT_KEEPALIVE_MS, millis(self.client_keepalive));
         put(&mut out, &keys::MAX_REQUEST_BODY_BYTES, self.max_request_body_bytes);
         put(&mut out, &keys::MAX_BUFFERED_BODY_BYTES, self.max_buffered_body_bytes.map_or(0, NonZeroUsize::get));

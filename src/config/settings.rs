@@ -80,6 +80,8 @@ pub struct Settings {
     pub body_timeout: Duration,
     /// Least bytes per second of such an upload, beside one such silence; `None` is no such limit.
     pub body_min_rate: Option<NonZeroU32>,
+    /// Longest time in which a client takes nothing of an answer; `None` is no limit.
+    pub client_send_timeout: Option<Duration>,
     /// How long an unused connection of a client is kept.
     pub client_keepalive: Duration,
     /// Largest accepted request body.

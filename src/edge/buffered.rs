@@ -44,6 +44,18 @@ impl Share {
         }
     }
 
+    /// Whether so many bytes would have room now.
+    ///
+    /// # Errors
+    /// There is none.
+    pub(super) fn foresee(&self, bytes: usize) -> Result<()> {
+        let most = self.most.map_or(usize::MAX, NonZeroUsize::get);
+        if self.all.bytes().saturating_add(bytes) > most {
+            return no_room();
+        }
+        Ok(())
+    }
+
     /// Counts bytes that have come.
     ///
     /// # Errors
@@ -54,7 +66,7 @@ impl Share {
         // Nothing is read on the strength of the number, so it needs no order among other things.
         let added = (self.all.0).fetch_update(Ordering::Relaxed, Ordering::Relaxed, sum);
         if added.is_err() {
-            return Error::e_explain(NO_ROOM, "request bodies take all they may");
+            return no_room();
         }
         self.bytes += bytes;
         Ok(())
@@ -65,6 +77,10 @@ impl Share {
         let bytes = std::mem::take(&mut self.bytes);
         self.all.0.fetch_sub(bytes, Ordering::Relaxed);
     }
+}
+
+fn no_room() -> Result<()> {
+    Error::e_explain(NO_ROOM, "request bodies take all they may")
 }
 
 impl Drop for Share {
@@ -93,6 +109,19 @@ mod tests {
         a.give_back();
         b.add(60).unwrap();
         assert_eq!(all.bytes(), 100);
+    }
+
+    #[test]
+    fn what_is_foreseen_takes_no_room() {
+        let all = Arc::<Buffered>::default();
+        let (mut a, b) = (share(&all, 100), share(&all, 100));
+        b.foresee(100).unwrap();
+        a.add(60).unwrap();
+        b.foresee(40).unwrap();
+        assert!(is_lack_of_room(&b.foresee(41).unwrap_err()));
+        assert!(b.foresee(usize::MAX).is_err());
+        share(&all, 0).foresee(usize::MAX).unwrap();
+        assert_eq!(all.bytes(), 60);
     }
 
     #[test]

@@ -34,8 +34,14 @@ pub(super) fn fields(
     allow.into_iter().chain(rest).collect()
 }
 
-/// The bytes of an error on a connection that closes after it.
-pub(super) fn to_wire(refusal: &ApiError, request_id: &str) -> Vec<u8> {
+/// Whether what has come of a request asks for a head only.
+pub(super) fn asks_for_head(request: &[u8]) -> bool {
+    request.starts_with(b"HEAD ")
+}
+
+/// The bytes of an error on a connection that closes after it; without its body where it is not
+/// asked for.
+pub(super) fn to_wire(refusal: &ApiError, request_id: &str, head_only: bool) -> Vec<u8> {
     use std::fmt::Write as _;
 
     let body = refusal.body();
@@ -51,7 +57,9 @@ pub(super) fn to_wire(refusal: &ApiError, request_id: &str) -> Vec<u8> {
     }
     head.push_str("connection: close\r\n\r\n");
     let mut wire = head.into_bytes();
-    wire.extend_from_slice(&body);
+    if !head_only {
+        wire.extend_from_slice(&body);
+    }
     wire
 }
 

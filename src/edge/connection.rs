@@ -18,7 +18,7 @@ use tokio::io::AsyncWriteExt;
 use tokio::time::timeout;
 
 use super::buffered::{Buffered, Share};
-use super::closing::{LINGER, LINGER_BRIEFLY, linger, to_wire};
+use super::closing::{LINGER, LINGER_BRIEFLY, asks_for_head, linger, to_wire};
 use super::collect::hide_body;
 use super::exchange::{Client, Exchange, Patience};
 use super::flushed::Flushed;
@@ -46,6 +46,8 @@ pub struct EdgeOptions {
     pub body_timeout: Duration,
     /// The least bytes per second of a request body, beside one such silence.
     pub body_min_rate: Option<NonZeroU32>,
+    /// The longest time in which a client takes nothing of an answer; `None` is no limit.
+    pub send_timeout: Option<Duration>,
     /// Most bytes of request bodies that are kept, of all clients together.
     pub max_buffered: Option<NonZeroUsize>,
     /// How long a connection may stay open without a request.
@@ -139,8 +141,9 @@ where
         ));
         let time = UploadTime::new(options.body_timeout, options.body_min_rate);
         let intake = Intake::new(time, Share::new(self.buffered(), options.max_buffered));
+        let send_timeout = options.send_timeout.filter(|_| client.gate.is_none());
         let (shared, closing) = (Arc::clone(&exchange), self.closing.clone());
-        let wrapped = ClientSession::new(session, shared, closing, intake);
+        let wrapped = ClientSession::new(session, shared, closing, intake, send_timeout);
         let wrapped = ServerSession::new_custom(Box::new(wrapped));
         Arc::clone(&exchange)
             .scope(self.proxy.process_new_http(wrapped, shutdown))
@@ -156,7 +159,7 @@ where
         mut client: Client,
         shutdown: &ShutdownWatch,
     ) {
-        let gate = Arc::new(Gate::new(stream));
+        let gate = Arc::new(Gate::new(stream, self.options.load().send_timeout));
         let mut stream: Stream = Box::new(ClientStream::new(Arc::clone(&gate)));
         client.gate = Some(Arc::clone(&gate));
         loop {
@@ -167,11 +170,13 @@ where
                 Ok(Some(head)) => head,
                 Ok(None) => return,
                 Err(refusal) => {
-                    return self.refuse(stream, &refusal, client.address, LINGER).await;
+                    let refusal = (&refusal, asks_for_head(&early));
+                    return self.refuse(stream, refusal, client.address, LINGER).await;
                 }
             };
             let rest = early.split_off(head.length);
-            gate.begin(head.body, rest);
+            let head_only = asks_for_head(&early);
+            gate.begin(head.body, rest, self.options.load().send_timeout);
             // It is large, and handed on many times.
             let mut session = Box::new(ServerSession::new_http1(stream));
             session.set_pipelined_prefix(std::mem::take(&mut early));
@@ -184,7 +189,8 @@ where
                 let refusal = ApiError::invalid_request("the request head is malformed");
                 gate.open();
                 if let Some(stream) = into_stream(session) {
-                    self.refuse(stream, &refusal, client.address, LINGER).await;
+                    let refusal = (&refusal, head_only);
+                    self.refuse(stream, refusal, client.address, LINGER).await;
                 }
                 return;
             }
@@ -212,16 +218,18 @@ where
         }
     }
 
-    /// Answers a request that has no session, and closes; the client is heard for this long.
+    /// Answers a request that has no session, by a head only where that was asked for, and closes;
+    /// the client is heard for this long.
     async fn refuse(
         &self,
         mut stream: Stream,
-        refusal: &ApiError,
+        (refusal, head_only): (&ApiError, bool),
         client: Option<SocketAddr>,
         longest: Duration,
     ) {
         let id = self.refused(refusal, client);
-        if stream.write_all(&to_wire(refusal, &id)).await.is_ok() && stream.flush().await.is_ok() {
+        let wire = to_wire(refusal, &id, head_only);
+        if stream.write_all(&wire).await.is_ok() && stream.flush().await.is_ok() {
             linger(stream, longest).await;
         }
     }
@@ -311,7 +319,7 @@ where
                     let limit = limit.map_or(0, NonZeroUsize::get);
                     let refusal = ApiError::too_many_connections(limit);
                     // It is not counted, so it must not last.
-                    self.refuse(stream, &refusal, Some(address), LINGER_BRIEFLY)
+                    self.refuse(stream, (&refusal, false), Some(address), LINGER_BRIEFLY)
                         .await;
                     return None;
                 };

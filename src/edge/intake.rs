@@ -39,6 +39,14 @@ impl Intake {
         Ok(read)
     }
 
+    /// Whether a body of this length would have room now.
+    ///
+    /// # Errors
+    /// There is none.
+    pub(super) fn foresee(&self, bytes: usize) -> Result<()> {
+        self.share.foresee(bytes)
+    }
+
     /// The body has been let go.
     pub(super) fn let_go(&mut self) {
         self.share.give_back();

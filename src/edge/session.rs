@@ -1,13 +1,15 @@
 //! The client's connection during one request, as Pingora's proxy sees it.
 //!
 //! Pingora hands a request to an engine through a session that can say the body again and accepts
-//! the response. This one wraps the HTTP/1 or HTTP/2 session of the client and differs in three
+//! the response. This one wraps the HTTP/1 or HTTP/2 session of the client and differs in four
 //! things, whatever the framing:
 //!
 //! - the body it has read is kept whole and said again on every attempt, until the first byte of
 //!   an answer has gone out;
 //! - the response head may be held until the first body byte, or the end of an empty body;
-//! - waiting for the client to leave also ends when the engine has been silent for too long.
+//! - waiting for the client to leave also ends when the engine has been silent for too long;
+//! - a write to a stream of HTTP/2 ends when the client has taken nothing of it for too long. On
+//!   HTTP/1 the [`Gate`](super::stream::Gate) sees to that.
 //!
 //! Pingora cannot take such a session apart again, so the client's connection goes back to the
 //! [`Exchange`] when the session is dropped.
@@ -32,6 +34,7 @@ use super::Exchange;
 use super::collect::collect;
 use super::intake::Intake;
 use super::saved_body::{SavedBody, room_for};
+use super::standstill::unless_stalled;
 
 type MessageReader = Box<dyn futures::Stream<Item = Result<Bytes>> + Unpin + Send + Sync + 'static>;
 
@@ -42,6 +45,8 @@ pub(super) struct ClientSession {
     exchange: Arc<Exchange>,
     shutdown: ShutdownWatch,
     intake: Intake,
+    /// The longest time in which the client takes nothing, unless a gate sees to that.
+    send_timeout: Option<Duration>,
     body: SavedBody,
     /// Bytes of the body that were read past the wrapped session.
     collected: usize,
@@ -58,12 +63,14 @@ impl ClientSession {
         exchange: Arc<Exchange>,
         shutdown: ShutdownWatch,
         intake: Intake,
+        send_timeout: Option<Duration>,
     ) -> Self {
         Self {
             inner: Some(inner),
             exchange,
             shutdown,
             intake,
+            send_timeout,
             body: SavedBody::default(),
             collected: 0,
             held: Vec::new(),
@@ -225,6 +232,11 @@ impl Session for ClientSession {
 
     async fn write_response_header(&mut self, head: Box<ResponseHeader>, _end: bool) -> Result<()> {
         self.held.clear();
+        if head.status == http::StatusCode::CONTINUE {
+            // Leave of ours to send a body; an engine's goes another way.
+            let declared = declared_length(self.req_header());
+            self.intake.foresee(declared.unwrap_or(0))?;
+        }
         if !is_interim(&head) {
             // An answer of our own, which no attempt follows.
             self.let_go();
@@ -239,7 +251,9 @@ impl Session for ClientSession {
     }
 
     async fn write_body(&mut self, data: Bytes, end: bool) -> Result<()> {
-        self.inner_mut().write_response_body(data, end).await?;
+        let limit = self.send_timeout;
+        let written = self.inner_mut().write_response_body(data, end);
+        unless_stalled(limit, written).await?;
         self.complete |= end;
         Ok(())
     }
@@ -268,7 +282,9 @@ impl Session for ClientSession {
         if self.response_written().is_none() {
             self.announce_close();
         }
-        let end = self.inner_mut().response_duplex_vec(tasks).await;
+        let limit = self.send_timeout;
+        let written = self.inner_mut().response_duplex_vec(tasks);
+        let end = unless_stalled(limit, written).await;
         // What came before an engine's failure has gone out.
         let is_sent = end
             .as_ref()

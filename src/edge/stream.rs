@@ -9,7 +9,8 @@
 //! A body of known length can also be collected past Pingora, straight to where it is kept.
 //!
 //! In the other direction it gathers what is written in pieces: a head and its body, or the size,
-//! the data and the end of a chunk, leave in one packet.
+//! the data and the end of a chunk, leave in one packet. A client that takes nothing of it for too
+//! long is given up.
 
 use std::io;
 use std::pin::Pin;
@@ -28,6 +29,7 @@ use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _, ReadBuf};
 
 use super::chunks::Chunks;
 use super::scratch::poll_append;
+use super::standstill::Standstill;
 use crate::body_buffer::BodyBuffer;
 
 /// How much of what a client sends ahead is read before its request's turn.
@@ -59,6 +61,7 @@ struct State {
     ahead: BytesMut,
     /// Written, and not sent.
     unsent: BytesMut,
+    standstill: Standstill,
 }
 
 #[derive(Debug, Default)]
@@ -77,18 +80,23 @@ enum Mode {
 }
 
 impl Gate {
-    pub(super) fn new(socket: Stream) -> Self {
+    /// The client is given up once it has taken nothing of what waits for it for `patience`.
+    pub(super) fn new(socket: Stream, patience: Option<Duration>) -> Self {
+        let standstill = Standstill::new(patience, socket.get_socket_digest());
         Self(Mutex::new(State {
             socket: Some(socket),
             mode: Mode::default(),
             ahead: BytesMut::new(),
             unsent: BytesMut::new(),
+            standstill,
         }))
     }
 
-    /// A request begins: its head has been read, and `rest` behind it.
-    pub(super) fn begin(&self, framing: BodyFraming, rest: BytesMut) {
+    /// A request begins: its head has been read, and `rest` behind it; its answer may wait for the
+    /// client for `patience`.
+    pub(super) fn begin(&self, framing: BodyFraming, rest: BytesMut, patience: Option<Duration>) {
         let mut state = self.lock();
+        state.standstill.set_limit(patience);
         state.mode = match framing {
             BodyFraming::Length(0) => Mode::Ended,
             BodyFraming::Length(length) => Mode::Length(length),
@@ -163,11 +171,26 @@ impl State {
         Ok(Pin::new(socket))
     }
 
+    /// Has the socket send something, as long as the client takes something now and then.
+    fn poll_send<T>(
+        &mut self,
+        cx: &mut Context<'_>,
+        step: impl FnOnce(Pin<&mut Stream>, &mut Context<'_>, &[u8]) -> Poll<io::Result<T>>,
+    ) -> Poll<io::Result<T>> {
+        let socket = self.socket.as_mut().ok_or(io::ErrorKind::NotConnected)?;
+        let sent = step(Pin::new(socket), cx, &self.unsent);
+        if sent.is_ready() {
+            self.standstill.moved();
+            return sent;
+        }
+        let gives_up = self.standstill.poll(cx);
+        gives_up.map(|()| Err(io::ErrorKind::TimedOut.into()))
+    }
+
     /// Sends what has been gathered.
     fn poll_drain(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while !self.unsent.is_empty() {
-            let socket = self.socket.as_mut().ok_or(io::ErrorKind::NotConnected)?;
-            let sent = ready!(Pin::new(socket).poll_write(cx, &self.unsent))?;
+            let sent = ready!(self.poll_send(cx, AsyncWrite::poll_write))?;
             if sent == 0 {
                 return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
             }
@@ -316,7 +339,7 @@ impl AsyncWrite for ClientStream {
             ready!(state.poll_drain(cx))?;
         }
         if data.len() > MAX_UNSENT {
-            return state.socket()?.poll_write(cx, data);
+            return state.poll_send(cx, |socket, cx, _| socket.poll_write(cx, data));
         }
         state.unsent.extend_from_slice(data);
         Poll::Ready(Ok(data.len()))
@@ -325,7 +348,7 @@ impl AsyncWrite for ClientStream {
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let mut state = self.0.lock();
         ready!(state.poll_drain(cx))?;
-        state.socket()?.poll_flush(cx)
+        state.poll_send(cx, |socket, cx, _| socket.poll_flush(cx))
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {

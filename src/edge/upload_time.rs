@@ -9,12 +9,15 @@ use std::time::Duration;
 /// What one upload has taken of its time so far.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct UploadTime {
-    /// The longest silence; also what every body may take beyond what its bytes have earned it.
+    /// The longest silence; also what every body may take beyond what its bytes have earned it, and
+    /// the most of that it may put by.
     silence: Duration,
     /// Bytes per second; `None` is no least rate.
     min_rate: Option<NonZeroU32>,
     waited: Duration,
     bytes: u64,
+    /// What was earned beyond what may be put by: a burst is no leave to drip for hours.
+    forfeited: Duration,
 }
 
 impl UploadTime {
@@ -24,6 +27,7 @@ impl UploadTime {
             min_rate,
             waited: Duration::ZERO,
             bytes: 0,
+            forfeited: Duration::ZERO,
         }
     }
 
@@ -32,7 +36,8 @@ impl UploadTime {
         match self.min_rate {
             Some(rate) => {
                 let in_all = self.silence.saturating_add(time_for(self.bytes, rate));
-                self.silence.min(in_all.saturating_sub(self.waited))
+                let used = self.waited.saturating_add(self.forfeited);
+                self.silence.min(in_all.saturating_sub(used))
             }
             None => self.silence,
         }
@@ -42,6 +47,12 @@ impl UploadTime {
     pub(super) fn spend(&mut self, waited: Duration, bytes: usize) {
         self.waited = self.waited.saturating_add(waited);
         self.bytes = self.bytes.saturating_add(bytes as u64);
+        if let Some(rate) = self.min_rate {
+            let used = self.waited.saturating_add(self.forfeited);
+            let put_by = time_for(self.bytes, rate).saturating_sub(used);
+            let beyond = put_by.saturating_sub(self.silence);
+            self.forfeited = self.forfeited.saturating_add(beyond);
+        }
     }
 }
 
@@ -102,15 +113,48 @@ mod tests {
     #[test]
     fn what_came_fast_may_be_followed_by_pauses_but_none_too_long() {
         let mut time = at_least(1000);
-        time.spend(Duration::ZERO, 1_000_000);
+        time.spend(Duration::ZERO, 50_000);
         assert_eq!(time.left(), SILENCE);
-        time.spend(Duration::from_secs(1030), 0);
+        time.spend(Duration::from_secs(80), 0);
         assert_eq!(time.left(), Duration::from_secs(30));
         time.spend(Duration::from_secs(31), 0);
         assert_eq!(time.left(), Duration::ZERO);
         // It came in time after all: what is there is always read.
         time.spend(Duration::ZERO, 11_000);
         assert_eq!(time.left(), Duration::from_secs(10));
+    }
+
+    #[test]
+    fn a_burst_is_worth_one_silence_however_large_it_is() {
+        let second = Duration::from_secs(1);
+        for burst in [512 * 60, 1 << 30, usize::MAX] {
+            let mut time = at_least(512);
+            time.spend(Duration::ZERO, burst);
+            let drip = given_up(time, second, 1).unwrap();
+            assert!(drip <= 2 * SILENCE + second, "{burst}: {drip:?}");
+            assert!(drip >= 2 * SILENCE, "{burst}: {drip:?}");
+        }
+        // Several are worth no more than one; what comes in between still counts.
+        let mut time = at_least(1000);
+        for _ in 0..10 {
+            time.spend(Duration::ZERO, 10_000_000);
+        }
+        time.spend(2 * SILENCE, 5000);
+        assert_eq!(time.left(), Duration::from_secs(5));
+    }
+
+    #[test]
+    fn an_upload_at_the_rate_in_all_its_parts_is_never_given_up() {
+        // Fast, with pauses as long as may be, each followed by what it costs.
+        let mut time = at_least(512);
+        for _ in 0..1000 {
+            time.spend(Duration::ZERO, 100 << 20);
+            assert_eq!(time.left(), SILENCE);
+            time.spend(SILENCE, 512 * 60);
+            assert_eq!(time.left(), SILENCE);
+        }
+        // In large pieces, each after as long as it is worth.
+        assert_eq!(given_up(at_least(512), SILENCE, 512 * 60), None);
     }
 
     #[test]

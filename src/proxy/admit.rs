@@ -298,7 +298,10 @@ async fn read_body(session: &mut Session, limit: usize) -> Result<Bytes, Stop> {
             .downstream_session
             .write_continue_response()
             .await
-            .map_err(Stop::Broken)?;
+            .map_err(|error| match error {
+                error if is_lack_of_room(&error) => ApiError::overloaded().into(),
+                error => Stop::Broken(error),
+            })?;
     }
     let mut length = 0;
     while let Some(data) = session

@@ -64,6 +64,7 @@ pub(super) fn edge_options(settings: &Settings) -> EdgeOptions {
         header_timeout: settings.header_timeout,
         body_timeout: settings.body_timeout,
         body_min_rate: settings.body_min_rate,
+        send_timeout: settings.client_send_timeout,
         max_buffered: settings.max_buffered_body_bytes,
         client_keepalive: settings.client_keepalive,
         max_per_client: settings.max_connections_per_client,

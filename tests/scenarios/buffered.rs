@@ -55,6 +55,33 @@ async fn stalled(edge: &TestEdge, bytes: usize) -> Client {
 }
 
 #[tokio::test]
+async fn a_client_that_asks_for_leave_is_told_when_there_is_no_room() {
+    let (engine, edge) = bounded(BOUND, ok("good")).await;
+    let stalled = stalled(&edge, 90_000).await;
+    let ask = async |size| {
+        let request = prompt(size).header("Expect", "100-continue");
+        let mut client = Client::connect(edge.addr()).await;
+        client.send(request.head_bytes()).await;
+        (client, request)
+    };
+    let (mut client, _) = ask(10_001).await;
+    let response = client.read_response().await;
+    assert_eq!((response.status, response.informational.len()), (503, 0));
+    assert_eq!(response.json()["error"]["code"], "overloaded");
+    assert_eq!(response.headers.get("retry-after"), Some("1"));
+    assert_eq!(response.headers.get("connection"), Some("close"));
+    client.expect_eof().await;
+    // What fits is let in, and to ask took no room.
+    let (mut client, request) = ask(10_000).await;
+    client.send(request.framed_body()).await;
+    let response = client.read_response().await;
+    assert_eq!((response.status, response.informational.len()), (200, 1));
+    assert_eq!(engine.seen(), 1);
+    stalled.close();
+    wait_for_buffered(&edge, 0).await;
+}
+
+#[tokio::test]
 async fn an_upload_beyond_the_bound_is_told_so_and_the_next_one_passes_when_there_is_room() {
     let (engine, edge) = bounded(BOUND, ok("good")).await;
     for request in [prompt(50_000), prompt(50_000).chunked([333, 4097])] {

@@ -225,7 +225,10 @@ async fn c21_a_client_that_leaves_in_its_upload_reaches_no_engine() {
 async fn c21_a_client_that_only_stops_reading_is_not_gone() {
     const TOTAL: usize = 40 << 20;
     let engine = ScriptedEngine::start(flood(TOTAL)).await;
-    let edge = edge(RETRIES).engines([&engine]).start().await;
+    let edge = edge(&format!("{RETRIES}client_send_timeout_ms: 0\n"))
+        .engines([&engine])
+        .start()
+        .await;
     let mut client = Client::connect(edge.addr()).await.forgetting_bodies();
     client.send_request(&req_s()).await;
     let mut response = client.read_head().await;

@@ -132,7 +132,7 @@ pub async fn ready(send: &SendRequest<Bytes>) -> SendRequest<Bytes> {
 }
 
 impl Asked {
-    async fn head(self) -> (http::response::Parts, RecvStream, SendStream<Bytes>) {
+    pub async fn head(self) -> (http::response::Parts, RecvStream, SendStream<Bytes>) {
         let complaint = || "no response head came".to_owned();
         let response = within(PATIENCE, complaint, self.response).await;
         let (head, stream) = response.unwrap().into_parts();
@@ -165,7 +165,7 @@ impl Asked {
     }
 }
 
-async fn next(stream: &mut RecvStream) -> Option<Result<Bytes, ::h2::Error>> {
+pub async fn next(stream: &mut RecvStream) -> Option<Result<Bytes, ::h2::Error>> {
     let complaint = || "the client waited for more of the stream".to_owned();
     let piece = within(PATIENCE, complaint, stream.data()).await;
     if let Some(Ok(piece)) = &piece {

@@ -235,6 +235,32 @@ async fn c39_a_head_without_an_end_is_refused_at_the_limit() {
     assert_eq!(engine.accepted(), 0);
 }
 
+#[tokio::test]
+async fn a_head_request_that_is_refused_gets_the_head_of_its_answer_only() {
+    let (engine, edge) = served_with("").await;
+    let long = format!(" /{} HTTP/1.1\r\nHost: a\r\n\r\n", "a".repeat(20_000));
+    for rest in [
+        " / HTTP/1.1\r\n\r\n",
+        " / HTTP/1.1\r\nHost: a\r\nno field\r\n\r\n",
+        &long,
+    ] {
+        let answer = async |method: &str| {
+            let mut client = Client::connect(edge.addr()).await;
+            client.send(format!("{method}{rest}")).await;
+            let (_, bytes) = client.read_to_end().await;
+            let answer = String::from_utf8(bytes).unwrap();
+            let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+            let same = |line: &&str| !line.starts_with("x-request-id");
+            let head: Vec<_> = head.lines().filter(same).map(str::to_owned).collect();
+            (head, body.to_owned())
+        };
+        let (head, body) = answer("GET").await;
+        assert!(head.contains(&format!("content-length: {}", body.len())));
+        assert_eq!(answer("HEAD").await, (head, String::new()));
+    }
+    assert_eq!(engine.accepted(), 0);
+}
+
 #[tokio::test(start_paused = true)]
 async fn what_is_no_http_is_refused() {
     let (engine, edge) = served_with("").await;

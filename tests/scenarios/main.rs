@@ -71,6 +71,7 @@ mod shutdown;
 mod sleeping;
 mod slow_heads;
 mod splits;
+mod stalled_clients;
 mod state_changing;
 mod states;
 mod status;

@@ -180,6 +180,9 @@ table! {
     BODY_MIN_BYTES_PER_SECOND: "body_min_bytes_per_second", Anywhere, Whole(0, 1 << 30), "512", Limits,
         "least bytes per second of such an upload, which may take body_timeout_ms longer in all; 0 is \
          no limit";
+    CLIENT_SEND_TIMEOUT_MS: "client_send_timeout_ms", Anywhere, Millis(0, DAY_MS), "300000", Limits,
+        "longest time in which a client takes nothing of an answer that waits for it, in milliseconds; \
+         0 is no limit";
     CLIENT_KEEPALIVE_MS: "client_keepalive_ms", Anywhere, Millis(1, DAY_MS), "75000", Limits,
         "how long an unused connection of a client is kept, in milliseconds";
     MAX_REQUEST_BODY_BYTES: "max_request_body_bytes", Anywhere, Whole(1, 1 << 40), "67108864", Limits,

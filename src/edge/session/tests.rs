@@ -23,7 +23,13 @@ async fn session_with(request: &str) -> (ClientSession, Arc<Exchange>, DuplexStr
     let (_, shutdown) = watch::channel(false);
     let time = UploadTime::new(Duration::from_secs(60), NonZeroU32::new(1000));
     let intake = Intake::new(time, Share::new(Arc::default(), None));
-    let session = ClientSession::new(Box::new(inner), Arc::clone(&exchange), shutdown, intake);
+    let session = ClientSession::new(
+        Box::new(inner),
+        Arc::clone(&exchange),
+        shutdown,
+        intake,
+        None,
+    );
     (session, exchange, client)
 }
 
