@@ -213,6 +213,109 @@ mod tests {
         }
     }
 
+    /// A reader that has each piece, or error, only after it was asked once in vain.
+    struct Fitful {
+        pieces: std::collections::VecDeque<io::Result<Vec<u8>>>,
+        ready: bool,
+    }
+
+    impl Fitful {
+        fn new(pieces: impl IntoIterator<Item = io::Result<Vec<u8>>>) -> Self {
+            Self {
+                pieces: pieces.into_iter().collect(),
+                ready: false,
+            }
+        }
+    }
+
+    impl AsyncRead for Fitful {
+        fn poll_read(
+            mut self: Pin<&mut Self>,
+            cx: &mut Context<'_>,
+            out: &mut ReadBuf<'_>,
+        ) -> Poll<io::Result<()>> {
+            self.ready = !self.ready;
+            if self.ready {
+                cx.waker().wake_by_ref();
+                return Poll::Pending;
+            }
+            let Some(piece) = self.pieces.pop_front() else {
+                return Poll::Ready(Ok(()));
+            };
+            let piece = piece?;
+            let (now, later) = piece.split_at(piece.len().min(out.remaining()));
+            out.put_slice(now);
+            if !later.is_empty() {
+                self.pieces.push_front(Ok(later.to_vec()));
+            }
+            Poll::Ready(Ok(()))
+        }
+    }
+
+    async fn fill(buffer: &mut BodyBuffer, reader: &mut Fitful, most: usize) -> io::Result<usize> {
+        std::future::poll_fn(|cx| buffer.poll_fill(reader, cx, most)).await
+    }
+
+    fn numbered(size: usize) -> Vec<u8> {
+        (0..size).map(|n| (n % 251).to_le_bytes()[0]).collect()
+    }
+
+    #[tokio::test]
+    async fn no_byte_is_lost_or_said_twice_however_a_body_comes() {
+        let whole = numbered(2 * LARGE + 5);
+        for capacity in [0, 100, 70_000, LARGE, 2 * LARGE, whole.len(), 3 * LARGE] {
+            for piece in [9999, LEAST_READ, LARGE + 1] {
+                let pieces = whole.chunks(piece).map(|piece| Ok(piece.to_vec()));
+                let mut reader = Fitful::new(pieces);
+                let mut buffer = BodyBuffer::with_capacity(capacity);
+                while buffer.len() < whole.len() {
+                    let before = buffer.len();
+                    let left = whole.len() - before;
+                    let read = fill(&mut buffer, &mut reader, left).await.unwrap();
+                    assert!(read > 0 && buffer.len() == before + read);
+                }
+                assert_eq!(fill(&mut buffer, &mut reader, 1).await.unwrap(), 0);
+                assert!(buffer.freeze() == whole, "{capacity}, {piece}");
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn an_error_takes_nothing_of_what_came_before() {
+        for capacity in [0, 3, 100, LARGE] {
+            let broken = io::Error::from(io::ErrorKind::ConnectionReset);
+            let pieces = [Ok(b"one".to_vec()), Err(broken), Ok(b"two".to_vec())];
+            let mut reader = Fitful::new(pieces);
+            let mut buffer = BodyBuffer::with_capacity(capacity);
+            assert_eq!(fill(&mut buffer, &mut reader, 10).await.unwrap(), 3);
+            let error = fill(&mut buffer, &mut reader, 10).await.unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::ConnectionReset);
+            assert_eq!(buffer.as_ref(), b"one");
+            assert_eq!(fill(&mut buffer, &mut reader, 10).await.unwrap(), 3);
+            assert_eq!(buffer.freeze(), "onetwo");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_buffer_that_is_filled_to_its_last_byte_is_not_moved_before_more_comes() {
+        for capacity in [100, LARGE] {
+            let whole = numbered(capacity + 10);
+            let mut reader = Fitful::new([Ok(whole.clone())]);
+            let mut buffer = BodyBuffer::with_capacity(capacity);
+            assert_eq!(buffer.capacity(), capacity);
+            let place = buffer.as_ref().as_ptr();
+            while buffer.len() < capacity {
+                fill(&mut buffer, &mut reader, usize::MAX).await.unwrap();
+            }
+            assert_eq!((buffer.len(), buffer.as_ref().as_ptr()), (capacity, place));
+            assert!(fill(&mut buffer, &mut reader, 4).await.unwrap() <= 4);
+            while buffer.len() < whole.len() {
+                assert!(fill(&mut buffer, &mut reader, 10).await.unwrap() > 0);
+            }
+            assert!(buffer.freeze() == whole, "{capacity}");
+        }
+    }
+
     #[test]
     fn more_than_the_system_has_may_be_promised_as_long_as_it_does_not_come() {
         let mut buffer = BodyBuffer::with_capacity(usize::MAX / 4);

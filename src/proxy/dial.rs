@@ -96,6 +96,96 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn a_quick_connect_is_told_at_once_and_not_interrupted() {
+        let dial = Dial::default();
+        let begun = tokio::time::Instant::now();
+        let outcome = dial.outcome(quick).await.unwrap_err();
+        assert_eq!(outcome.etype, ErrorType::ConnectError);
+        assert!(!Dial::goes_on(&outcome));
+        assert!(begun.elapsed().is_zero());
+        // Nothing goes on.
+        dial.finish().await;
+        dial.let_go();
+        assert_eq!(
+            dial.outcome(slow_but_near).await.unwrap_err().etype,
+            REFUSED
+        );
+    }
+
+    async fn slow_but_near() -> Result<Stream> {
+        tokio::time::sleep(UNWATCHED / 2).await;
+        Error::err_up(REFUSED)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_wait_that_is_given_up_interrupts_no_connect() {
+        let dial = Dial::default();
+        let begun = tokio::time::Instant::now();
+        assert!(Dial::goes_on(&dial.outcome(slow).await.unwrap_err()));
+        // Whoever waits may stop and begin again, as one does that hears of something else.
+        assert!(timeout(UNWATCHED, dial.finish()).await.is_err());
+        let never = || async { unreachable!("it has begun") };
+        assert!(Dial::goes_on(&dial.outcome(never).await.unwrap_err()));
+        dial.finish().await;
+        assert_eq!(begun.elapsed(), 4 * UNWATCHED);
+        // What has come of it is kept for as long as nobody asks.
+        dial.finish().await;
+        let never = || async { unreachable!("it has ended") };
+        assert_eq!(dial.outcome(never).await.unwrap_err().etype, REFUSED);
+    }
+
+    /// A connection from a connect that takes its time, and its other end.
+    async fn connected(dial: &Dial) -> tokio::net::TcpStream {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let connect = || async move {
+            tokio::time::sleep(2 * UNWATCHED).await;
+            let stream = tokio::net::TcpStream::connect(address).await.unwrap();
+            Ok(Stream::from(stream))
+        };
+        assert!(Dial::goes_on(&dial.outcome(connect).await.unwrap_err()));
+        dial.finish().await;
+        listener.accept().await.unwrap().0
+    }
+
+    async fn is_closed(mut other_end: tokio::net::TcpStream) {
+        use tokio::io::AsyncReadExt as _;
+        assert_eq!(other_end.read(&mut [0]).await.unwrap(), 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_connection_of_a_slow_connect_is_handed_over_or_closed() {
+        let dial = Dial::default();
+        let taken = connected(&dial).await;
+        let stream = dial.outcome(quick).await.unwrap();
+        dial.let_go();
+        assert!(taken.try_read(&mut [0]).is_err(), "it is open");
+        drop(stream);
+        is_closed(taken).await;
+        let let_go = connected(&dial).await;
+        dial.let_go();
+        is_closed(let_go).await;
+        let forgotten = connected(&dial).await;
+        drop(dial);
+        is_closed(forgotten).await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_connect_that_goes_on_is_given_up_when_it_is_let_go() {
+        let dial = Dial::default();
+        let held = std::sync::Arc::new(());
+        let holds = std::sync::Arc::clone(&held);
+        let endless = || async move {
+            let _holds = holds;
+            std::future::pending().await
+        };
+        assert!(Dial::goes_on(&dial.outcome(endless).await.unwrap_err()));
+        assert_eq!(std::sync::Arc::strong_count(&held), 2);
+        dial.let_go();
+        assert_eq!(std::sync::Arc::strong_count(&held), 1);
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn what_is_let_go_is_not_kept() {
         let dial = Dial::default();
         assert!(Dial::goes_on(&dial.outcome(slow).await.unwrap_err()));
