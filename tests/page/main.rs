@@ -75,7 +75,7 @@ fn it_follows_what_happens() {
     browser.wait_for("document.querySelectorAll('#engines-table tbody tr').length === 2");
     assert_eq!(
         browser.text("#requests-none"),
-        "No request has failed, been retried or refused."
+        "No request has failed, been retried, refused or held."
     );
 
     // Requests flow, and each of them is told of.
