@@ -44,3 +44,4 @@ pub mod simulator;
 pub mod status;
 pub mod traces;
 pub mod watched_file;
+mod words;

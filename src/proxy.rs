@@ -54,6 +54,7 @@ use pingora_core::upstreams::peer::HttpPeer;
 use pingora_core::{Error, ErrorType, Result};
 use pingora_http::{RequestHeader, ResponseHeader};
 use pingora_proxy::{FailToProxy, ProxyHttp, ProxyWarnLogContext, Session};
+use smallvec::SmallVec;
 use tokio::sync::Semaphore;
 
 use crate::api_error::ApiError;
@@ -146,7 +147,7 @@ impl ProxyHttp for Router {
             end: None,
             stop: None,
             upload: None,
-            attempts: Vec::new(),
+            attempts: SmallVec::new(),
             backoff_total: Duration::ZERO,
             backoffs: Vec::new(),
             held: Duration::ZERO,

@@ -9,6 +9,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::time::Instant;
+
 use crate::retry::StopReason;
 use crate::traces::Trace;
 
@@ -73,6 +75,8 @@ pub struct Record<'a> {
     pub first_byte: Option<Duration>,
     /// From the head read to the end.
     pub total: Duration,
+    /// When the end was, where that has been looked up: now is as good.
+    pub at: Option<Instant>,
     /// Body bytes received from the client.
     pub bytes_in: usize,
     /// Body bytes sent to the client.

@@ -187,7 +187,8 @@ impl Status {
 
 impl Observer for Status {
     fn ended(&self, record: &Record<'_>) {
-        let now = self.0.fleet.now();
+        let fleet = &self.0.fleet;
+        let now = record.at.map_or_else(|| fleet.now(), |at| fleet.at(at));
         lock(&self.0.history).ended(record, now);
     }
 }

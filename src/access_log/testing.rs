@@ -52,6 +52,7 @@ pub(super) fn record(attempts: &[Attempt]) -> Record<'_> {
         holds: &[],
         first_byte: Some(Duration::from_millis(11)),
         total: Duration::from_millis(13),
+        at: None,
         bytes_in: 20,
         bytes_out: 300,
         usage: Usage {

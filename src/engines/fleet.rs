@@ -191,6 +191,11 @@ impl Fleet {
         self.started.elapsed()
     }
 
+    /// The same at another time.
+    pub fn at(&self, time: Instant) -> Duration {
+        time.duration_since(self.started)
+    }
+
     /// Changes whenever engines come, go, change their condition or what they serve.
     pub fn watch(&self) -> watch::Receiver<u64> {
         self.changed.subscribe()

@@ -1,33 +1,14 @@
 //! Finds the series of two labels without a lock, so that nobody waits on the way of a request:
 //! neither for another request nor for a scrape.
 
-use std::collections::HashMap;
-use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use arc_swap::ArcSwap;
-use xxhash_rust::xxh3::xxh3_64_with_seed;
+
+use crate::words::Words;
 
 /// Copied to grow, so every part of it is shared.
 type Known<V> = Words<Arc<Words<Arc<V>>>>;
-type Words<T> = HashMap<Arc<str>, T, BuildHasherDefault<Quick>>;
-
-/// A hash for a few words that nobody outside chooses.
-#[derive(Debug, Default)]
-struct Quick(u64);
-
-impl Hasher for Quick {
-    fn write(&mut self, bytes: &[u8]) {
-        self.0 = xxh3_64_with_seed(bytes, self.0);
-    }
-
-    // What ends a word in a hash of several.
-    fn write_u8(&mut self, _end: u8) {}
-
-    fn finish(&self) -> u64 {
-        self.0
-    }
-}
 
 /// What belongs to the values of two labels. It is looked up at every request and grows a few times
 /// for each engine and model in the life of a process, so that it is copied to grow.

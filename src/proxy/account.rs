@@ -1,10 +1,12 @@
 //! Makes the record of each request, once, at its end.
 
+use std::cell::OnceCell;
 use std::sync::Arc;
 use std::time::Duration;
 
 use pingora_core::Error;
 use pingora_proxy::Session;
+use tokio::time::Instant;
 
 use super::Router;
 use super::context::{Context, End};
@@ -40,10 +42,14 @@ impl Router {
             // Without a body there was no sign of it before.
             self.works(ctx);
         }
-        self.end_attempt(ctx, end.attempt_label());
+        // Read once for all that is written down.
+        let now = OnceCell::new();
+        let now = || *now.get_or_init(Instant::now);
+        self.end_attempt(ctx, end.attempt_label(), now);
         let Some(books) = &self.books else {
             return;
         };
+        let now = now();
         let status = session
             .response_written()
             .map_or(0, |head| head.status.as_u16());
@@ -57,7 +63,6 @@ impl Router {
             .exchange
             .first_byte()
             .map(|at| at.duration_since(received));
-        let total = received.elapsed();
         let request = session.req_header();
         books.observers.ended(&Record {
             request_id: &ctx.request_id,
@@ -79,7 +84,8 @@ impl Router {
             held: ctx.held,
             holds: &ctx.holds,
             first_byte,
-            total,
+            total: now.duration_since(received),
+            at: Some(now),
             bytes_in: session.body_bytes_read(),
             bytes_out: session.body_bytes_sent(),
             usage: ctx.usage(),
@@ -113,6 +119,7 @@ pub fn on_refusal(observers: Observers) -> OnRefusal {
             holds: &[],
             first_byte: None,
             total: Duration::ZERO,
+            at: None,
             bytes_in: 0,
             bytes_out: 0,
             usage: Usage::default(),

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use pingora_core::upstreams::peer::HttpPeer;
+use smallvec::SmallVec;
 use tokio::time::Instant;
 
 use crate::api_error::ApiError;
@@ -44,7 +45,8 @@ pub struct Context {
     pub(super) stop: Option<StopReason>,
     /// From the head read to the end of the body, or to where that broke off.
     pub(super) upload: Option<Duration>,
-    pub(super) attempts: Vec<Attempt>,
+    /// Nearly always it is one.
+    pub(super) attempts: SmallVec<[Attempt; 1]>,
     pub(super) backoff_total: Duration,
     pub(super) backoffs: Vec<Backoff>,
     /// Time spent waiting for an engine to come up.
@@ -221,15 +223,15 @@ impl Context {
 }
 
 impl Running {
-    /// Ends it, as an attempt of a request received then: its engine is free of it.
-    pub(super) fn ended(self, received: Instant, outcome: &'static str) -> Attempt {
+    /// Ends it now, as an attempt of a request received then: its engine is free of it.
+    pub(super) fn ended(self, received: Instant, now: Instant, outcome: &'static str) -> Attempt {
         let retry = self.retry;
         Attempt {
             engine: Arc::clone(self.engine.label()),
             outcome,
             status: self.status,
             begun: self.started.duration_since(received),
-            took: self.started.elapsed(),
+            took: now.duration_since(self.started),
             retry: retry.map(|decided| (decided.reason.label(), decided.backoff)),
             reused: self.reused,
         }

@@ -8,6 +8,7 @@ use bytes::{Bytes, BytesMut};
 use http::StatusCode;
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderValue};
 use pingora_http::ResponseHeader;
+use tokio::time::Instant;
 
 use super::Router;
 use super::context::{Context, Forward};
@@ -104,7 +105,7 @@ impl Router {
         }
         let kept = forward.denial.take();
         if verdict == Verdict::Denied && self.follows(ctx, Outcome::NotServed) {
-            self.end_attempt(ctx, NOT_SERVED);
+            self.end_attempt(ctx, NOT_SERVED, Instant::now);
             return true;
         }
         if keeps {

@@ -160,9 +160,7 @@ impl UsageSearch {
             }
             if depth == 0 {
                 let end = at + 1;
-                self.object
-                    .extend_from_slice(data.get(..end).unwrap_or_default());
-                self.keep_object();
+                self.keep_object(data.get(..end).unwrap_or_default());
                 self.state = State::Key(0);
                 return end;
             }
@@ -176,7 +174,14 @@ impl UsageSearch {
         data.len()
     }
 
-    fn keep_object(&mut self) {
+    /// Keeps the object that ends in `rest`; it is copied only where it came in pieces, or may be
+    /// followed by another.
+    fn keep_object(&mut self, rest: &[u8]) {
+        if self.first.is_none() && self.object.is_empty() {
+            self.first = Some(told::read(rest));
+            return;
+        }
+        self.object.extend_from_slice(rest);
         if self.first.is_none() {
             self.first = Some(told::read(&self.object));
         } else {

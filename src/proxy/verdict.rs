@@ -4,6 +4,7 @@ use http::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderValue};
 use pingora_core::{Error, ErrorType};
 use pingora_http::ResponseHeader;
 use rand::RngExt as _;
+use tokio::time::Instant;
 
 use super::Router;
 use super::context::{self, Context, Decided, End};
@@ -22,7 +23,7 @@ impl Router {
         {
             self.fleet.failed(&running.engine, failure);
         }
-        self.end_attempt(ctx, label);
+        self.end_attempt(ctx, label, Instant::now);
         self.follows(ctx, outcome)
     }
 
@@ -39,7 +40,7 @@ impl Router {
         }
         let discarded = self.follows(ctx, Outcome::Status(status));
         if discarded {
-            self.end_attempt(ctx, context::RETRYABLE_STATUS);
+            self.end_attempt(ctx, context::RETRYABLE_STATUS, Instant::now);
         }
         discarded
     }
@@ -93,14 +94,21 @@ impl Router {
         }
     }
 
-    pub(super) fn end_attempt(&self, ctx: &mut Context, label: &'static str) {
+    /// The running attempt, if there is one, has ended; `now` is asked only where that is written
+    /// down.
+    pub(super) fn end_attempt(
+        &self,
+        ctx: &mut Context,
+        label: &'static str,
+        now: impl FnOnce() -> Instant,
+    ) {
         let running = ctx
             .forward
             .as_mut()
             .and_then(|forward| forward.running.take());
         // Its engine is free of it now, whether or not that is written down.
         if let (Some(running), Some(metrics)) = (running, self.metrics()) {
-            let attempt = running.ended(ctx.exchange.received(), label);
+            let attempt = running.ended(ctx.exchange.received(), now(), label);
             metrics.attempt_ended(&attempt);
             ctx.attempts.push(attempt);
         }

@@ -1,11 +1,11 @@
 //! What engines did of late, each by itself.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::{CELLS_OF_AN_ENGINE, Histogram, MOST_ENGINES, Ring, SPAN_OF_AN_ENGINE};
 use crate::record::{ANSWERED, Attempt, Record, is_failure};
+use crate::words::Words;
 
 /// What one engine did in a cell of time.
 #[derive(Clone, Debug, Default)]
@@ -36,7 +36,7 @@ impl Work {
 /// that has not been asked for the longest is forgotten.
 #[derive(Clone, Debug, Default)]
 pub struct Engines {
-    by_label: HashMap<Arc<str>, Arc<Ring<Work>>>,
+    by_label: Words<Arc<Ring<Work>>>,
 }
 
 impl Engines {

@@ -59,6 +59,7 @@ impl Told {
             b"prompt_tokens_details" | b"input_tokens_details" => {
                 return count.is_none().then_some(());
             }
+            b"total_tokens" => return Some(()),
             // Others may be one of these in disguise, or no text.
             other => {
                 let plain = |byte: &u8| byte.is_ascii_alphanumeric() || *byte == b'_';
