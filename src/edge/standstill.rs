@@ -25,11 +25,15 @@ pub(super) struct Standstill {
     waiting: Option<Waiting>,
 }
 
+/// How often in the time of the limit it is looked whether the client's machine has taken more.
+const LOOKS: u32 = 10;
+
 #[derive(Debug)]
 struct Waiting {
-    end: Pin<Box<Sleep>>,
-    /// What the client's machine had taken in all when this began.
+    next_look: Pin<Box<Sleep>>,
+    /// What the client's machine had taken in all, and since when.
     taken: u64,
+    since: Instant,
 }
 
 impl Standstill {
@@ -58,19 +62,24 @@ impl Standstill {
         };
         let socket = self.socket.as_deref();
         let waiting = self.waiting.get_or_insert_with(|| Waiting {
-            end: Box::pin(sleep(limit)),
+            next_look: Box::pin(sleep(limit / LOOKS)),
             taken: taken(socket),
+            since: Instant::now(),
         });
         loop {
-            ready!(waiting.end.as_mut().poll(cx));
+            ready!(waiting.next_look.as_mut().poll(cx));
             // A large buffer of the system's is not written to again before a good part of it is
             // free, which a slow client may well take longer for.
-            let taken = taken(socket);
-            if waiting.taken == taken {
+            let (taken, now) = (taken(socket), Instant::now());
+            if waiting.taken != taken {
+                (waiting.taken, waiting.since) = (taken, now);
+            }
+            let left = limit.saturating_sub(now.duration_since(waiting.since));
+            if left.is_zero() {
                 return Poll::Ready(());
             }
-            waiting.taken = taken;
-            waiting.end.as_mut().reset(Instant::now() + limit);
+            let step = left.min(limit / LOOKS);
+            waiting.next_look.as_mut().reset(now + step);
         }
     }
 }
