@@ -190,7 +190,8 @@ async fn a_server_that_has_forgotten_where_we_were_is_asked_for_a_list() {
         api.forget(how);
         assert_eq!(texts(&edge, 1).await, ["a"], "what was known stays");
         edge.wait_for_engines([&*b.url()]).await;
-        assert_eq!(api.lists().len(), 2);
+        // A paused clock may run to the end of the next watch, too, before anything has come.
+        assert!(api.lists().len() >= 2, "{:?}", api.lists());
         assert_eq!(texts(&edge, 1).await, ["b"]);
     }
 }

@@ -129,7 +129,8 @@ async fn what_retrying_costs_and_saves_is_told_to_the_last_attempt() {
 #[tokio::test(start_paused = true)]
 async fn waits_for_an_engine_are_told_between_the_attempts() {
     let engine = ScriptedEngine::start(ok("worked")).await;
-    let settings = "hold_timeout_ms: 10000\neject_pause_ms: 3000\neject_longest_pause_ms: 3000\n";
+    // The paused clock runs ahead of a connect on a busy machine: the hold must outlast that.
+    let settings = "hold_timeout_ms: 600000\neject_pause_ms: 3000\neject_longest_pause_ms: 3000\n";
     let edge = edge(&format!("{}{settings}", retries(3)))
         .engines([&engine])
         .start()
