@@ -37,3 +37,4 @@ pub use buffered::{Buffered, is_lack_of_room};
 pub use connection::{Edge, EdgeOptions, OnRefusal};
 pub use exchange::{Exchange, Patience, Silence};
 pub use stream::BodyFraming;
+pub use wishes::connection_options;

@@ -1,7 +1,7 @@
 //! What a request says of the connection it came on.
 
-use http::HeaderValue;
 use http::header::{CONNECTION, UPGRADE};
+use http::{HeaderMap, HeaderValue};
 use pingora_http::RequestHeader;
 
 /// Whether the client may have gone on in another protocol.
@@ -10,12 +10,19 @@ pub(super) fn asks_for_websocket(request: &RequestHeader) -> bool {
     request.headers.get(UPGRADE).is_some_and(websocket)
 }
 
-/// Whether the client wants no other answer than this one. The options of a connection are one list,
-/// in however many fields they come (RFC 9110 sections 5.3 and 7.6.1); Pingora reads the first.
+/// Whether the client wants no other answer than this one.
 pub(super) fn asks_to_close(request: &RequestHeader) -> bool {
-    let fields = request.headers.get_all(CONNECTION).into_iter();
-    let mut options = fields.flat_map(|value| value.as_bytes().split(|byte| *byte == b','));
-    options.any(|option| option.trim_ascii().eq_ignore_ascii_case(b"close"))
+    connection_options(&request.headers).any(|option| option.eq_ignore_ascii_case(b"close"))
+}
+
+/// The options of a connection: one list, in however many fields they come (RFC 9110 sections 5.3
+/// and 7.6.1). Pingora reads the first.
+pub fn connection_options(fields: &HeaderMap) -> impl Iterator<Item = &[u8]> {
+    let values = fields.get_all(CONNECTION).into_iter();
+    let options = values.flat_map(|value| value.as_bytes().split(|byte| *byte == b','));
+    options
+        .map(<[u8]>::trim_ascii)
+        .filter(|option| !option.is_empty())
 }
 
 #[cfg(test)]

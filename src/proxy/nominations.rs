@@ -1,8 +1,8 @@
 //! Fields that a client's `Connection` says end here.
 
 use http::HeaderMap;
-use http::header::CONNECTION;
 
+use crate::edge::connection_options;
 use crate::edge::head::is_token_byte;
 
 /// What a client must not have removed: it tells engines what is asked, and by whom.
@@ -19,19 +19,8 @@ const TOO_MANY: usize = 10;
 /// Whether Pingora will forward a request with these. It would refuse others as well, but only once
 /// an engine was chosen and connected, as if that had been an attempt.
 pub(super) fn are_acceptable(fields: &HeaderMap) -> bool {
-    let values = fields.get_all(CONNECTION).iter();
-    let names = values.flat_map(|value| value.as_bytes().split(|byte| *byte == b','));
-    let names = names
-        .map(<[u8]>::trim_ascii)
-        .filter(|name| !name.is_empty());
-    let mut count = 0;
-    for name in names {
-        count += 1;
-        if count == TOO_MANY || !is_acceptable(name) {
-            return false;
-        }
-    }
-    true
+    let mut names = (1..).zip(connection_options(fields));
+    names.all(|(count, name)| count < TOO_MANY && is_acceptable(name))
 }
 
 fn is_acceptable(name: &[u8]) -> bool {
@@ -42,6 +31,7 @@ fn is_acceptable(name: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use http::HeaderValue;
+    use http::header::CONNECTION;
 
     use super::*;
 
