@@ -31,9 +31,26 @@ const LOOKS: u32 = 10;
 #[derive(Debug)]
 struct Waiting {
     next_look: Pin<Box<Sleep>>,
-    /// What the client's machine had taken in all, and since when.
-    taken: u64,
+    taken: Taken,
+}
+
+/// What the client's machine had taken in all, and since when.
+#[derive(Debug)]
+struct Taken {
+    bytes: u64,
     since: Instant,
+}
+
+impl Taken {
+    /// It is so much now. How long until the next look; `None` once nothing more was taken for as
+    /// long as `limit`.
+    fn look(&mut self, bytes: u64, now: Instant, limit: Duration) -> Option<Duration> {
+        if self.bytes != bytes {
+            *self = Self { bytes, since: now };
+        }
+        let left = limit.saturating_sub(now.duration_since(self.since));
+        (!left.is_zero()).then(|| left.min(limit / LOOKS))
+    }
 }
 
 impl Standstill {
@@ -63,29 +80,26 @@ impl Standstill {
         let socket = self.socket.as_deref();
         let waiting = self.waiting.get_or_insert_with(|| Waiting {
             next_look: Box::pin(sleep(limit / LOOKS)),
-            taken: taken(socket),
-            since: Instant::now(),
+            taken: Taken {
+                bytes: acknowledged(socket),
+                since: Instant::now(),
+            },
         });
         loop {
             ready!(waiting.next_look.as_mut().poll(cx));
             // A large buffer of the system's is not written to again before a good part of it is
             // free, which a slow client may well take longer for.
-            let (taken, now) = (taken(socket), Instant::now());
-            if waiting.taken != taken {
-                (waiting.taken, waiting.since) = (taken, now);
+            let (bytes, now) = (acknowledged(socket), Instant::now());
+            match waiting.taken.look(bytes, now, limit) {
+                Some(wait) => waiting.next_look.as_mut().reset(now + wait),
+                None => return Poll::Ready(()),
             }
-            let left = limit.saturating_sub(now.duration_since(waiting.since));
-            if left.is_zero() {
-                return Poll::Ready(());
-            }
-            let step = left.min(limit / LOOKS);
-            waiting.next_look.as_mut().reset(now + step);
         }
     }
 }
 
 /// How many bytes the other end has acknowledged.
-fn taken(socket: Option<&SocketDigest>) -> u64 {
+fn acknowledged(socket: Option<&SocketDigest>) -> u64 {
     let info = socket.and_then(SocketDigest::tcp_info);
     info.map_or(0, |info| info.tcpi_bytes_acked)
 }
@@ -156,5 +170,40 @@ impl Wake for Notice {
     fn wake_by_ref(self: &Arc<Self>) {
         self.woken.store(true, Ordering::Release);
         self.task.wake_by_ref();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMIT: Duration = Duration::from_secs(300);
+
+    /// When a client is given up of whom this was told at these seconds.
+    fn given_up(told: &[(u64, u64)]) -> u64 {
+        let begun = Instant::now();
+        let mut taken = Taken {
+            bytes: 0,
+            since: begun,
+        };
+        let mut at = LIMIT / LOOKS;
+        loop {
+            let by_now = told.iter().rfind(|(second, _)| *second <= at.as_secs());
+            let bytes = by_now.map_or(0, |(_, bytes)| *bytes);
+            match taken.look(bytes, begun + at, LIMIT) {
+                Some(wait) => at += wait,
+                None => return at.as_secs(),
+            }
+        }
+    }
+
+    #[test]
+    fn what_was_on_its_way_does_not_buy_the_whole_limit_again() {
+        assert_eq!(given_up(&[]), 300);
+        // Acknowledged right after the wait began, and seen at the first look.
+        assert_eq!(given_up(&[(0, 5)]), 330);
+        assert_eq!(given_up(&[(31, 5)]), 360);
+        // Whoever takes something now and then is never given up before.
+        assert_eq!(given_up(&[(299, 1), (590, 2), (880, 3)]), 1200);
     }
 }
