@@ -364,6 +364,24 @@ async fn c19_a_stream_cut_in_the_middle_is_reset_and_does_not_look_complete() {
     }
 }
 
+#[tokio::test(start_paused = true)]
+async fn c19_what_came_with_a_cut_leaves_before_the_reset() {
+    let whole = sse_body(9);
+    let part = &whole[..40];
+    for yaml in [H2C.to_owned(), h2_and_retries()] {
+        let cutting = ok(sse_body(9)).fin_at(Point::BodyBytes(part.len()));
+        let cutting = ScriptedEngine::start(script(cutting).cycle()).await;
+        let edge = edge(&format!("{yaml}{NOBODY_OUT}"));
+        let edge = edge.engines([&cutting]).start().await;
+        let mut client = H2Client::connect(&edge).await;
+        for _ in 0..20 {
+            let answer = client.chat().await.answer().await;
+            assert_eq!((answer.status, &answer.body[..]), (200, part));
+            assert!(answer.reset.is_some(), "it ended as if complete");
+        }
+    }
+}
+
 // Clients that leave
 
 /// Connection `i` of the engine ends within a second of `left`, which is nobody's failure.
