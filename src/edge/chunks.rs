@@ -1,8 +1,7 @@
 //! Follows the chunked coding of a request body, byte by byte, and accepts one reading of it only.
 //!
 //! RFC 9112 section 7.1, without the blanks it lets recipients tolerate: what two parsers could
-//! read differently is how one request is smuggled behind another. Nothing is decoded here; the
-//! bytes go on as they are.
+//! read differently is how one request is smuggled behind another.
 
 /// The most digits of a chunk size that fit 64 bits.
 const MAX_SIZE_DIGITS: u8 = 15;
@@ -44,14 +43,21 @@ enum State {
 
 impl Chunks {
     /// Follows `bytes`, and returns how many of them belong to the body: all, or fewer at its end.
-    pub(super) fn follow(&mut self, bytes: &[u8]) -> Result<usize, Malformed> {
+    /// What the chunks carry goes to `data`, piece by piece.
+    pub(super) fn follow(
+        &mut self,
+        bytes: &[u8],
+        mut data: impl FnMut(&[u8]),
+    ) -> Result<usize, Malformed> {
         let mut at = 0;
         while let Some(rest) = bytes.get(at..).filter(|rest| !rest.is_empty()) {
             if self.state == State::End {
                 break;
             }
             at += if self.state == State::Data {
-                self.skip_data(rest.len())
+                let taken = self.take_data(rest.len());
+                data(rest.get(..taken).unwrap_or_default());
+                taken
             } else {
                 self.step(rest.first().copied().unwrap_or_default())?;
                 1
@@ -65,7 +71,7 @@ impl Chunks {
         self.state == State::End
     }
 
-    fn skip_data(&mut self, available: usize) -> usize {
+    fn take_data(&mut self, available: usize) -> usize {
         let taken = usize::try_from(self.size)
             .unwrap_or(usize::MAX)
             .min(available);
@@ -142,23 +148,31 @@ mod tests {
 
     fn follow(body: &str) -> Result<(usize, bool), Malformed> {
         let mut chunks = Chunks::default();
-        let taken = chunks.follow(body.as_bytes())?;
+        let taken = chunks.follow(body.as_bytes(), |_| {})?;
         Ok((taken, chunks.ended()))
     }
 
-    const GOOD: [&str; 7] = [
-        "0\r\n\r\n",
-        "5\r\nhello\r\n0\r\n\r\n",
-        "1A\r\nabcdefghijklmnopqrstuvwxyz\r\n000\r\n\r\n",
-        "5;name=value;other=\"quoted\"\r\nhello\r\n0;x\r\n\r\n",
-        "5\r\nhel\r\n\r\n0\r\n\r\n",
-        "0\r\nX-Trailer: a b\r\nY:\r\n\r\n",
-        "000000000000005\r\nhello\r\n0\r\n\r\n",
+    /// Bodies, and what they carry.
+    const GOOD: [(&str, &str); 8] = [
+        ("0\r\n\r\n", ""),
+        ("5\r\nhello\r\n0\r\n\r\n", "hello"),
+        (
+            "1A\r\nabcdefghijklmnopqrstuvwxyz\r\n000\r\n\r\n",
+            "abcdefghijklmnopqrstuvwxyz",
+        ),
+        (
+            "5;name=value;other=\"quoted\"\r\nhello\r\n0;x\r\n\r\n",
+            "hello",
+        ),
+        ("5\r\nhel\r\n\r\n0\r\n\r\n", "hel\r\n"),
+        ("0\r\nX-Trailer: a b\r\nY:\r\n\r\n", ""),
+        ("000000000000005\r\nhello\r\n0\r\n\r\n", "hello"),
+        ("2\r\nhe\r\n3\r\nllo\r\n0\r\n\r\n", "hello"),
     ];
 
     #[test]
     fn a_good_body_is_followed_to_its_end_and_no_further() {
-        for body in GOOD {
+        for (body, _) in GOOD {
             assert_eq!(follow(body), Ok((body.len(), true)), "{body:?}");
             let more = format!("{body}GET / HTTP/1.1\r\n");
             assert_eq!(follow(&more), Ok((body.len(), true)), "{body:?}");
@@ -167,14 +181,17 @@ mod tests {
 
     #[test]
     fn the_answer_is_the_same_however_the_body_is_split() {
-        for body in GOOD {
+        for (body, carried) in GOOD {
             for at in 0..body.len() {
                 let (one, two) = body.as_bytes().split_at(at);
                 let mut chunks = Chunks::default();
-                assert_eq!(chunks.follow(one), Ok(one.len()));
+                let mut data = Vec::new();
+                let mut keep = |piece: &[u8]| data.extend_from_slice(piece);
+                assert_eq!(chunks.follow(one, &mut keep), Ok(one.len()));
                 assert!(!chunks.ended());
-                assert_eq!(chunks.follow(two), Ok(two.len()));
+                assert_eq!(chunks.follow(two, &mut keep), Ok(two.len()));
                 assert!(chunks.ended());
+                assert_eq!(data, carried.as_bytes(), "{body:?}");
             }
         }
     }
@@ -224,7 +241,7 @@ mod tests {
     proptest::proptest! {
         #[test]
         fn no_bytes_make_it_panic_or_run_ahead(bytes in proptest::collection::vec(proptest::prelude::any::<u8>(), 0..200)) {
-            if let Ok(taken) = Chunks::default().follow(&bytes) {
+            if let Ok(taken) = Chunks::default().follow(&bytes, |_| {}) {
                 proptest::prop_assert!(taken <= bytes.len());
             }
         }

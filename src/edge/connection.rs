@@ -18,21 +18,19 @@ use tokio::io::AsyncWriteExt;
 use tokio::time::timeout;
 
 use super::buffered::{Buffered, Share};
+use super::client_wire::ClientWire;
 use super::closing::{LINGER, LINGER_BRIEFLY, asks_for_head, linger, to_wire};
-use super::collect::hide_body;
 use super::exchange::{Client, Exchange, Patience};
 use super::flushed::Flushed;
+use super::h1::H1;
 use super::h2::H2;
-use super::head::{self, Head};
 use super::intake::Intake;
 use super::quota::Quota;
 use super::scratch::append;
 use super::session::ClientSession;
-use super::stream::{ClientStream, Gate};
 use super::upload_time::UploadTime;
-use super::wishes::{asks_for_websocket, asks_to_close};
+use super::wishes::asks_for_websocket;
 use crate::api_error::ApiError;
-use crate::logging::Failure;
 
 /// What an HTTP/2 client with prior knowledge sends first (RFC 9113 section 3.4).
 const H2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -123,16 +121,14 @@ where
         self.options.load().max_buffered
     }
 
-    /// Serves one request whose head has been read, and returns its session, and whether the
+    /// Serves one request whose head has been read, and returns what it came on, and whether the
     /// response was sent in full.
     pub(super) async fn serve(
         &self,
-        mut session: Box<ServerSession>,
+        wire: ClientWire,
         client: &Client,
         shutdown: &ShutdownWatch,
-    ) -> Option<(Box<ServerSession>, bool)> {
-        // Timed by the wrapper, on HTTP/2 too.
-        session.set_read_timeout(None);
+    ) -> Option<(ClientWire, bool)> {
         let options = self.options.load_full();
         let exchange = Arc::new(Exchange::new(
             client.clone(),
@@ -141,9 +137,13 @@ where
         ));
         let time = UploadTime::new(options.body_timeout, options.body_min_rate);
         let intake = Intake::new(time, Share::new(self.buffered(), options.max_buffered));
-        let send_timeout = options.send_timeout.filter(|_| client.gate.is_none());
+        let send_timeout = match wire {
+            // The connection knows when its client takes nothing.
+            ClientWire::H1(_) => None,
+            ClientWire::H2(_) => options.send_timeout,
+        };
         let (shared, closing) = (Arc::clone(&exchange), self.closing.clone());
-        let wrapped = ClientSession::new(session, shared, closing, intake, send_timeout);
+        let wrapped = ClientSession::new(wire, shared, closing, intake, send_timeout);
         let wrapped = ServerSession::new_custom(Box::new(wrapped));
         Arc::clone(&exchange)
             .scope(self.proxy.process_new_http(wrapped, shutdown))
@@ -152,69 +152,40 @@ where
     }
 
     /// Serves HTTP/1 requests one after the other until the connection ends.
-    async fn serve_h1(
-        &self,
-        stream: Stream,
-        mut early: BytesMut,
-        mut client: Client,
-        shutdown: &ShutdownWatch,
-    ) {
-        let gate = Arc::new(Gate::new(stream, self.options.load().send_timeout));
-        let mut stream: Stream = Box::new(ClientStream::new(Arc::clone(&gate)));
-        client.gate = Some(Arc::clone(&gate));
+    async fn serve_h1(&self, mut h1: Box<H1>, client: Client, shutdown: &ShutdownWatch) {
         loop {
-            if early.is_empty() && !self.await_request(&mut stream, &mut early, shutdown).await {
+            if h1.ahead().is_empty() && !self.await_more(h1.read_ahead(), shutdown).await {
                 return;
             }
-            let head = match self.read_head(&mut stream, &mut early).await {
-                Ok(Some(head)) => head,
-                Ok(None) => return,
+            match self.read_head(&mut h1).await {
+                Ok(true) => {}
+                Ok(false) => return,
                 Err(refusal) => {
-                    let refusal = (&refusal, asks_for_head(&early));
-                    return self.refuse(stream, refusal, client.address, LINGER).await;
+                    let refusal = (&refusal, asks_for_head(h1.ahead()));
+                    let Some(socket) = h1.into_socket().await else {
+                        return;
+                    };
+                    return self.refuse(socket, refusal, client.address, LINGER).await;
                 }
-            };
-            let rest = early.split_off(head.length);
-            let head_only = asks_for_head(&early);
-            gate.begin(head.body, rest, self.options.load().send_timeout);
-            // It is large, and handed on many times.
-            let mut session = Box::new(ServerSession::new_http1(stream));
-            session.set_pipelined_prefix(std::mem::take(&mut early));
-            let mut read = session.read_request().await.map(|_| ());
-            if let (Ok(()), Some(length)) = (&read, gate.length_to_come()) {
-                read = hide_body(&mut session, length);
             }
-            if let Err(error) = read {
-                log::debug!("a request head was refused: {}", Failure(&error));
-                let refusal = ApiError::invalid_request("the request head is malformed");
-                gate.open();
-                if let Some(stream) = into_stream(session) {
-                    let refusal = (&refusal, head_only);
-                    self.refuse(stream, refusal, client.address, LINGER).await;
-                }
-                return;
-            }
-            let leaves_http = asks_for_websocket(session.req_header());
-            if leaves_http || asks_to_close(session.req_header()) {
-                // The answer says so, should an engine decline to leave HTTP.
-                session.set_keepalive(None);
-            }
-            let Some((session, true)) = self.serve(session, &client, shutdown).await else {
+            let leaves_http = asks_for_websocket(h1.request());
+            let served = self.serve(ClientWire::H1(h1), &client, shutdown).await;
+            let Some((ClientWire::H1(served), true)) = served else {
                 return;
             };
-            if !gate.ended() || leaves_http {
+            h1 = served;
+            if !h1.has_ended() || leaves_http {
                 // What comes behind is the rest of the body, or another protocol.
-                gate.open();
-                if let Some(stream) = into_stream(session) {
-                    linger(stream, LINGER).await;
+                if let Some(socket) = h1.into_socket().await {
+                    linger(socket, LINGER).await;
                 }
                 return;
             }
-            let Ok(Some(reusable)) = session.finish().await else {
+            if !h1.stays() {
+                h1.shutdown().await;
                 return;
-            };
-            (stream, _) = reusable.into_parts();
-            early = gate.take_ahead();
+            }
+            h1.rest();
         }
     }
 
@@ -239,14 +210,13 @@ where
         (self.on_refusal)(refusal, client)
     }
 
-    /// Reads a request head within its time; `None` when none will come.
-    async fn read_head(
-        &self,
-        stream: &mut Stream,
-        early: &mut BytesMut,
-    ) -> Result<Option<Head>, ApiError> {
-        let limit = self.options.load().header_timeout;
-        match timeout(limit, head::read(stream, early)).await {
+    /// Reads a request head within its time; `false` when none will come.
+    async fn read_head(&self, h1: &mut H1) -> Result<bool, ApiError> {
+        let (limit, patience) = {
+            let options = self.options.load();
+            (options.header_timeout, options.send_timeout)
+        };
+        match timeout(limit, h1.next(patience)).await {
             Ok(head) => head,
             Err(_) => Err(ApiError::request_timeout(
                 "the request head did not arrive in time",
@@ -269,28 +239,18 @@ where
     }
 
     /// Waits for the first byte of a request; `false` when none will come.
-    async fn await_request(
+    async fn await_more(
         &self,
-        stream: &mut Stream,
-        early: &mut BytesMut,
+        read: impl Future<Output = std::io::Result<usize>>,
         shutdown: &ShutdownWatch,
     ) -> bool {
         let mut shutdown = shutdown.clone();
         let limit = self.options.load().client_keepalive;
         tokio::select! {
             biased;
-            read = timeout(limit, append(stream, early)) => {
-                matches!(read, Ok(Ok(n)) if n > 0)
-            }
+            read = timeout(limit, read) => matches!(read, Ok(Ok(n)) if n > 0),
             _ = shutdown.wait_for(|down| *down) => false,
         }
-    }
-}
-
-fn into_stream(session: Box<ServerSession>) -> Option<Stream> {
-    match *session {
-        ServerSession::H1(session) => Some(session.into_inner()),
-        _ => None,
     }
 }
 
@@ -328,7 +288,8 @@ where
             None => None,
         };
         let mut early = BytesMut::new();
-        if !self.await_request(&mut stream, &mut early, shutdown).await {
+        let first = append(&mut stream, &mut early);
+        if !self.await_more(first, shutdown).await {
             return None;
         }
         if options.h2c && self.is_h2(&mut stream, &mut early).await {
@@ -340,8 +301,9 @@ where
             let h2 = H2::new(Arc::clone(self), client, flushes, options.client_keepalive);
             return Arc::new(h2).process_new(Box::new(stream), shutdown).await;
         }
-        let client = Client::new(address);
-        self.serve_h1(stream, early, client, shutdown).await;
+        // It is large, and handed on many times.
+        let h1 = Box::new(H1::new(stream, early));
+        self.serve_h1(h1, Client::new(address), shutdown).await;
         None
     }
 

@@ -5,11 +5,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use http::HeaderValue;
-use pingora_core::protocols::http::ServerSession;
 use pingora_core::{Error, ErrorType};
 use tokio::time::Instant;
 
-use super::stream::Gate;
+use super::client_wire::ClientWire;
 
 tokio::task_local! {
     /// The exchange the running task serves; Pingora's `new_ctx` has no other way to learn it.
@@ -61,8 +60,6 @@ pub(super) struct Client {
     pub(super) address: Option<SocketAddr>,
     /// The IP address as engines are told it.
     ip: Option<HeaderValue>,
-    /// What lets the bytes of one request through, and no more, where the connection has one.
-    pub(super) gate: Option<Arc<Gate>>,
 }
 
 impl Client {
@@ -71,7 +68,6 @@ impl Client {
         Self {
             address,
             ip: ip.and_then(|ip| ip.try_into().ok()),
-            gate: None,
         }
     }
 }
@@ -92,7 +88,7 @@ struct State {
     first_byte: Option<Instant>,
     /// When the client had taken the last body bytes.
     taken: Option<Instant>,
-    connection: Option<(Box<ServerSession>, bool)>,
+    connection: Option<(ClientWire, bool)>,
 }
 
 impl Exchange {
@@ -197,30 +193,16 @@ impl Exchange {
     /// The client and the engine speak another protocol from here on.
     pub(super) fn upgraded(&self) {
         self.end_attempt();
-        if let Some(gate) = &self.client.gate {
-            gate.open();
-        }
-    }
-
-    /// What lets the bytes of the request through, where its connection has that.
-    pub(super) fn gate(&self) -> Option<Arc<Gate>> {
-        self.client.gate.clone()
-    }
-
-    /// Whether the request's body is malformed.
-    pub(super) fn body_is_malformed(&self) -> bool {
-        let gate = self.client.gate.as_ref();
-        gate.is_some_and(|gate| gate.broken())
     }
 
     /// Hands the client's connection back when Pingora has dropped the session around it;
     /// `complete` says that the response has been sent in full.
-    pub(super) fn give_back(&self, connection: Box<ServerSession>, complete: bool) {
+    pub(super) fn give_back(&self, connection: ClientWire, complete: bool) {
         self.lock().connection = Some((connection, complete));
     }
 
     /// The client's connection after the exchange, and whether the response was sent in full.
-    pub(super) fn take_back(&self) -> Option<(Box<ServerSession>, bool)> {
+    pub(super) fn take_back(&self) -> Option<(ClientWire, bool)> {
         self.lock().connection.take()
     }
 

@@ -14,6 +14,7 @@ use pingora_http::ResponseHeader;
 use pingora_proxy::ProxyHttp;
 use tokio::time::timeout;
 
+use super::client_wire::ClientWire;
 use super::closing::fields;
 use super::connection::Edge;
 use super::exchange::Client;
@@ -100,7 +101,7 @@ where
 {
     async fn process_new_http(
         self: &Arc<Self>,
-        session: ServerSession,
+        mut session: ServerSession,
         shutdown: &ShutdownWatch,
     ) -> Option<ReusedHttpStream> {
         if session.req_header().method == Method::CONNECT {
@@ -110,10 +111,13 @@ where
             }
             return None;
         }
-        let session = Box::new(session);
-        if let Some((mut session, false)) = self.edge.serve(session, &self.client, shutdown).await {
-            self.has_left(&mut session).await;
-            session.shutdown().await;
+        // It is timed by the wrapper.
+        session.set_read_timeout(None);
+        let stream = ClientWire::H2(Box::new(session));
+        let served = self.edge.serve(stream, &self.client, shutdown).await;
+        if let Some((ClientWire::H2(mut stream), false)) = served {
+            self.has_left(&mut stream).await;
+            stream.shutdown().await;
         }
         None
     }

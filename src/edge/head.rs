@@ -7,12 +7,15 @@
 
 use std::sync::LazyLock;
 
-use bytes::BytesMut;
+use bytes::{Bytes, BytesMut};
+use http::{HeaderValue, Version};
 use memchr::memmem::Finder;
 use pingora_core::protocols::Stream;
+use pingora_core::protocols::http::authority::validate_request_authority;
+use pingora_http::RequestHeader;
+use smallvec::SmallVec;
 
 use super::scratch::append;
-use super::stream::BodyFraming;
 use crate::api_error::ApiError;
 
 /// The longest request line, in bytes.
@@ -22,6 +25,9 @@ pub const MAX_HEAD: usize = 64 * 1024;
 /// The most header fields of a request.
 pub const MAX_FIELDS: usize = 128;
 
+/// How many fields are added on the way to an engine.
+const ADDED_FIELDS: usize = 6;
+
 /// What is answered to CONNECT and TRACE, which no route takes.
 pub(super) const METHODS: &str = "GET, HEAD, POST";
 
@@ -29,23 +35,23 @@ const END: &[u8] = b"\r\n\r\n";
 
 static FINDER: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(END));
 
-/// A request head that has been read.
+/// How the body of a request is delimited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Head {
-    /// Its length in bytes, the final empty line included.
-    pub length: usize,
-    /// How the body behind it is delimited.
-    pub body: BodyFraming,
+pub enum BodyFraming {
+    /// By its length; zero where there is no body.
+    Length(u64),
+    /// By chunks.
+    Chunked,
 }
 
-/// Reads until `buf` starts with a whole request head.
+/// Reads until `buf` starts with a whole request head, and returns its length in bytes, the final
+/// empty line included.
 ///
 /// `None` means that the client closed the connection or broke it off.
 ///
 /// # Errors
-/// The answer to a head that is too large, or not one. It is judged as soon as it is complete, or
-/// as soon as it can no longer become acceptable.
-pub async fn read(stream: &mut Stream, buf: &mut BytesMut) -> Result<Option<Head>, ApiError> {
+/// The answer to what is too large for one, or can no longer become one.
+pub async fn read(stream: &mut Stream, buf: &mut BytesMut) -> Result<Option<usize>, ApiError> {
     let mut searched = 0;
     loop {
         // Empty lines before a request line are to be ignored (RFC 9112 section 2.2).
@@ -54,8 +60,7 @@ pub async fn read(stream: &mut Stream, buf: &mut BytesMut) -> Result<Option<Head
             searched = 0;
         }
         if let Some(end) = find_end(buf, searched) {
-            let body = check(buf.get(..end).unwrap_or_default())?;
-            return Ok(Some(Head { length: end, body }));
+            return Ok(Some(end));
         }
         check_partial(buf)?;
         searched = buf.len();
@@ -94,6 +99,61 @@ fn check_partial(buf: &[u8]) -> Result<(), ApiError> {
 /// # Errors
 /// The answer to a head that is too large, malformed, or can be read in two ways.
 pub fn check(head: &[u8]) -> Result<BodyFraming, ApiError> {
+    take_apart(head, |_, _| {}).map(|(_, framing)| framing)
+}
+
+/// The same, and returns what it says. Its values are parts of `head`.
+///
+/// # Errors
+/// The same, and the answer to a target that is none.
+pub fn parse(head: &Bytes) -> Result<(RequestHeader, BodyFraming), ApiError> {
+    let mut fields = Fields::new();
+    let mut has_length = false;
+    let (line, framing) = take_apart(head, |name, value| {
+        let mut value = value;
+        if name.eq_ignore_ascii_case(b"content-length") {
+            // It may be said more than once, as long as it is the same.
+            if std::mem::replace(&mut has_length, true) {
+                return;
+            }
+            value = value.split(|byte| *byte == b',').next().unwrap_or_default();
+        }
+        fields.push((name, value.trim_ascii()));
+    })?;
+    let malformed = || ApiError::invalid_request("the request head is malformed");
+    let room = Some(fields.len() + ADDED_FIELDS);
+    let request = RequestHeader::build(line.method, line.target, room);
+    let mut request = request.map_err(|_| malformed())?;
+    request.set_version(match line.minor {
+        Minor::Zero => Version::HTTP_10,
+        Minor::One => Version::HTTP_11,
+    });
+    for (name, value) in fields {
+        let value = HeaderValue::from_maybe_shared(head.slice_ref(value));
+        let value = value.map_err(|_| malformed())?;
+        let added = request.append_header(head.slice_ref(name), value);
+        added.map_err(|_| malformed())?;
+    }
+    // The host may also stand in the target.
+    validate_request_authority(&request).map_err(|_| malformed())?;
+    Ok((request, framing))
+}
+
+/// Most requests have no more than these.
+type Fields<'a> = SmallVec<[(&'a [u8], &'a [u8]); 16]>;
+
+/// What a request line says.
+struct RequestLine<'a> {
+    method: &'a [u8],
+    target: &'a [u8],
+    minor: Minor,
+}
+
+/// Judges a head, and hands each field's name and value on.
+fn take_apart<'a>(
+    head: &'a [u8],
+    mut field: impl FnMut(&'a [u8], &'a [u8]),
+) -> Result<(RequestLine<'a>, BodyFraming), ApiError> {
     if head.len() > MAX_HEAD {
         return Err(too_large());
     }
@@ -103,18 +163,20 @@ pub fn check(head: &[u8]) -> Result<BodyFraming, ApiError> {
     if request_line.len() > MAX_REQUEST_LINE {
         return Err(ApiError::uri_too_long(MAX_REQUEST_LINE));
     }
-    let version = check_request_line(request_line)?;
+    let line = check_request_line(request_line)?;
     let mut framing = Framing::default();
-    for (count, line) in lines.enumerate() {
+    for (count, text) in lines.enumerate() {
         if count == MAX_FIELDS {
             return Err(ApiError::headers_too_large(format!(
                 "the request has more than {MAX_FIELDS} header fields"
             )));
         }
-        let (name, value) = split_field(line)?;
+        let (name, value) = split_field(text)?;
         framing.take(name, value)?;
+        field(name, value);
     }
-    framing.check(version)
+    let framing = framing.check(line.minor)?;
+    Ok((line, framing))
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -143,7 +205,7 @@ impl<'a> Iterator for Lines<'a> {
     }
 }
 
-fn check_request_line(line: &[u8]) -> Result<Minor, ApiError> {
+fn check_request_line(line: &[u8]) -> Result<RequestLine<'_>, ApiError> {
     let refuse = || ApiError::invalid_request("the request line is malformed");
     let mut parts = line.split(|byte| *byte == b' ');
     let (method, target, version) = (parts.next(), parts.next(), parts.next());
@@ -170,7 +232,11 @@ fn check_request_line(line: &[u8]) -> Result<Minor, ApiError> {
     match method {
         b"CONNECT" => Err(ApiError::method_not_allowed("CONNECT", METHODS)),
         b"TRACE" => Err(ApiError::method_not_allowed("TRACE", METHODS)),
-        _ => Ok(minor),
+        _ => Ok(RequestLine {
+            method,
+            target,
+            minor,
+        }),
     }
 }
 

@@ -39,6 +39,14 @@ impl Intake {
         Ok(read)
     }
 
+    /// Takes in so many bytes that have come already.
+    ///
+    /// # Errors
+    /// There is no room for them.
+    pub(super) fn take_in(&mut self, bytes: usize) -> Result<()> {
+        self.share.add(bytes)
+    }
+
     /// Whether a body of this length would have room now.
     ///
     /// # Errors

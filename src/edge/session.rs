@@ -1,15 +1,15 @@
 //! The client's connection during one request, as Pingora's proxy sees it.
 //!
 //! Pingora hands a request to an engine through a session that can say the body again and accepts
-//! the response. This one wraps the HTTP/1 or HTTP/2 session of the client and differs in four
-//! things, whatever the framing:
+//! the response. This one wraps what the request came on, and adds four things, whatever the
+//! framing:
 //!
 //! - the body it has read is kept whole and said again on every attempt, until the first byte of
 //!   an answer has gone out;
 //! - the response head may be held until the first body byte, or the end of an empty body;
 //! - waiting for the client to leave also ends when the engine has been silent for too long;
 //! - a write to a stream of HTTP/2 ends when the client has taken nothing of it for too long. On
-//!   HTTP/1 the [`Gate`](super::stream::Gate) sees to that.
+//!   HTTP/1 the connection sees to that.
 //!
 //! Pingora cannot take such a session apart again, so the client's connection goes back to the
 //! [`Exchange`] when the session is dropped.
@@ -22,18 +22,18 @@ use bytes::Bytes;
 use http::header::CONTENT_LENGTH;
 use http::{HeaderMap, Version};
 use pingora_core::protocols::Digest;
+use pingora_core::protocols::http::HttpTask;
 use pingora_core::protocols::http::custom::CustomMessageWrite;
 use pingora_core::protocols::http::custom::server::Session;
-use pingora_core::protocols::http::{HttpTask, ServerSession};
 use pingora_core::protocols::l4::socket::SocketAddr;
 use pingora_core::server::ShutdownWatch;
 use pingora_core::{Error, ErrorSource, ErrorType, Result};
 use pingora_http::{RequestHeader, ResponseHeader};
 
 use super::Exchange;
-use super::collect::collect;
+use super::client_wire::ClientWire;
 use super::intake::Intake;
-use super::saved_body::{SavedBody, room_for};
+use super::saved_body::SavedBody;
 use super::standstill::unless_stalled;
 
 type MessageReader = Box<dyn futures::Stream<Item = Result<Bytes>> + Unpin + Send + Sync + 'static>;
@@ -41,15 +41,13 @@ type MessageReader = Box<dyn futures::Stream<Item = Result<Bytes>> + Unpin + Sen
 /// See the module's text.
 pub(super) struct ClientSession {
     /// `None` only while the session is being dropped.
-    inner: Option<Box<ServerSession>>,
+    inner: Option<ClientWire>,
     exchange: Arc<Exchange>,
     shutdown: ShutdownWatch,
     intake: Intake,
-    /// The longest time in which the client takes nothing, unless a gate sees to that.
+    /// The longest time in which the client takes nothing, unless its connection sees to that.
     send_timeout: Option<Duration>,
     body: SavedBody,
-    /// Bytes of the body that were read past the wrapped session.
-    collected: usize,
     /// The held head, and what came with it, of the attempt of this number.
     held: Vec<HttpTask>,
     held_of: u32,
@@ -59,7 +57,7 @@ pub(super) struct ClientSession {
 
 impl ClientSession {
     pub(super) fn new(
-        inner: Box<ServerSession>,
+        inner: ClientWire,
         exchange: Arc<Exchange>,
         shutdown: ShutdownWatch,
         intake: Intake,
@@ -72,7 +70,6 @@ impl ClientSession {
             intake,
             send_timeout,
             body: SavedBody::default(),
-            collected: 0,
             held: Vec::new(),
             held_of: 0,
             released: false,
@@ -82,12 +79,12 @@ impl ClientSession {
 
     // The wrapped session is there from `new` to `drop`.
     #[allow(clippy::expect_used)]
-    fn inner(&self) -> &ServerSession {
+    fn inner(&self) -> &ClientWire {
         self.inner.as_ref().expect("held until dropped")
     }
 
     #[allow(clippy::expect_used)]
-    fn inner_mut(&mut self) -> &mut ServerSession {
+    fn inner_mut(&mut self) -> &mut ClientWire {
         self.inner.as_mut().expect("held until dropped")
     }
 
@@ -99,11 +96,8 @@ impl ClientSession {
 
     /// The head is about to go out: says that the connection closes after the answer, if so.
     fn announce_close(&mut self) {
-        // Pingora knows of no body that is collected past it.
-        let gate = self.exchange.gate();
-        let is_unread = gate.is_some_and(|gate| gate.length_to_come().is_some());
-        if is_unread || *self.shutdown.borrow() {
-            self.inner_mut().set_keepalive(None);
+        if *self.shutdown.borrow() {
+            self.inner_mut().close_after();
         }
     }
 
@@ -140,7 +134,7 @@ impl ClientSession {
         tasks.retain(|task| !matches!(task, HttpTask::Header(head, _) if is_interim(head)));
         let unbounded = |task: &HttpTask| matches!(task, HttpTask::Header(head, _) if !head.headers.contains_key(CONTENT_LENGTH));
         if tasks.iter().any(unbounded) {
-            self.inner_mut().set_keepalive(None);
+            self.inner_mut().close_after();
         }
     }
 }
@@ -180,40 +174,22 @@ impl Drop for ClientSession {
 #[async_trait]
 impl Session for ClientSession {
     fn req_header(&self) -> &RequestHeader {
-        self.inner().req_header()
+        self.inner().request()
     }
 
     fn req_header_mut(&mut self) -> &mut RequestHeader {
-        self.inner_mut().req_header_mut()
+        self.inner_mut().request_mut()
     }
 
     async fn read_body_bytes(&mut self) -> Result<Option<Bytes>> {
-        let gate = self.exchange.gate().filter(|_| self.body.is_empty());
-        let to_come = gate.and_then(|gate| Some((gate.length_to_come()?, gate)));
-        let data = if let Some((length, gate)) = to_come {
-            let mut body = room_for(length);
-            let collected = collect(&gate, length, &mut self.intake, &mut body).await;
-            self.collected = body.len();
-            collected.map(|()| Some(body.freeze()))
-        } else {
-            let size = |data: &Option<Bytes>| data.as_ref().map_or(0, Bytes::len);
-            // Beside the intake, so not by `inner_mut`.
-            match &mut self.inner {
-                Some(inner) => self.intake.read(inner.read_request_body(), size).await,
-                None => Ok(None),
-            }
+        // Beside the intake, so not by `inner_mut`.
+        let data = match &mut self.inner {
+            Some(inner) => inner.read_body(&mut self.intake).await,
+            None => Ok(None),
         };
-        let data = match data {
-            Ok(data) => data,
-            Err(error) => {
-                // Where the body ends is unknown, so no further request can be told from it.
-                self.inner_mut().set_keepalive(None);
-                self.let_go();
-                if self.exchange.body_is_malformed() {
-                    return Error::e_explain(ErrorType::InvalidHTTPHeader, "a malformed chunk");
-                }
-                return Err(error);
-            }
+        let Ok(data) = data else {
+            self.let_go();
+            return data;
         };
         match &data {
             Some(data) if !data.is_empty() => {
@@ -227,7 +203,7 @@ impl Session for ClientSession {
     }
 
     async fn drain_request_body(&mut self) -> Result<()> {
-        self.inner_mut().drain_request_body().await
+        self.inner_mut().drain().await
     }
 
     async fn write_response_header(&mut self, head: Box<ResponseHeader>, _end: bool) -> Result<()> {
@@ -242,7 +218,7 @@ impl Session for ClientSession {
             self.let_go();
             self.announce_close();
         }
-        self.inner_mut().write_response_header(head).await
+        self.inner_mut().write_head(head).await
     }
 
     async fn write_response_header_ref(&mut self, head: &ResponseHeader, end: bool) -> Result<()> {
@@ -252,14 +228,14 @@ impl Session for ClientSession {
 
     async fn write_body(&mut self, data: Bytes, end: bool) -> Result<()> {
         let limit = self.send_timeout;
-        let written = self.inner_mut().write_response_body(data, end);
+        let written = self.inner_mut().write_body(data, end);
         unless_stalled(limit, written).await?;
         self.complete |= end;
         Ok(())
     }
 
     async fn write_trailers(&mut self, trailers: HeaderMap) -> Result<()> {
-        self.inner_mut().write_response_trailers(trailers).await
+        self.inner_mut().write_trailers(trailers).await
     }
 
     async fn response_duplex_vec(&mut self, mut tasks: Vec<HttpTask>) -> Result<bool> {
@@ -283,13 +259,13 @@ impl Session for ClientSession {
             self.announce_close();
         }
         let limit = self.send_timeout;
-        let written = self.inner_mut().response_duplex_vec(tasks);
+        let written = self.inner_mut().respond(tasks);
         let end = unless_stalled(limit, written).await;
         // What came before an engine's failure has gone out.
         let is_sent = end
             .as_ref()
             .map_or_else(|error| error.esource != ErrorSource::Downstream, |_| true);
-        if self.inner().was_upgraded() {
+        if self.inner().is_upgraded() {
             // Silence means nothing in a conversation.
             self.exchange.upgraded();
         } else if progress && is_sent {
@@ -300,28 +276,23 @@ impl Session for ClientSession {
         Ok(end)
     }
 
-    fn set_read_timeout(&mut self, timeout: Option<Duration>) {
-        self.inner_mut().set_read_timeout(timeout);
-    }
+    // All is timed here, by limits of our own.
+    fn set_read_timeout(&mut self, _timeout: Option<Duration>) {}
 
     fn get_read_timeout(&self) -> Option<Duration> {
-        self.inner().get_read_timeout()
+        None
     }
 
-    fn set_write_timeout(&mut self, timeout: Option<Duration>) {
-        self.inner_mut().set_write_timeout(timeout);
-    }
+    fn set_write_timeout(&mut self, _timeout: Option<Duration>) {}
 
     fn get_write_timeout(&self) -> Option<Duration> {
-        self.inner().get_write_timeout()
+        None
     }
 
-    fn set_total_drain_timeout(&mut self, timeout: Option<Duration>) {
-        self.inner_mut().set_total_drain_timeout(timeout);
-    }
+    fn set_total_drain_timeout(&mut self, _timeout: Option<Duration>) {}
 
     fn get_total_drain_timeout(&self) -> Option<Duration> {
-        self.inner().get_total_drain_timeout()
+        None
     }
 
     fn request_summary(&self) -> String {
@@ -331,14 +302,14 @@ impl Session for ClientSession {
     /// Of the answer itself: an interim response, a `100 Continue` of ours among them, commits to
     /// nothing.
     fn response_written(&self) -> Option<&ResponseHeader> {
-        let written = self.inner().response_written();
+        let written = self.inner().written();
         written.filter(|head| !is_interim(head))
     }
 
     async fn shutdown(&mut self, _code: u32, _ctx: &str) {
         // A stream of HTTP/2 is reset once what was written has left.
-        if let ServerSession::H1(session) = self.inner_mut() {
-            session.shutdown().await;
+        if let ClientWire::H1(h1) = self.inner_mut() {
+            h1.shutdown().await;
         }
     }
 
@@ -347,7 +318,7 @@ impl Session for ClientSession {
     }
 
     async fn finish(&mut self) -> Result<()> {
-        self.inner_mut().finish_body().await
+        self.inner_mut().finish().await
     }
 
     fn is_body_empty(&mut self) -> bool {
@@ -358,7 +329,7 @@ impl Session for ClientSession {
         let exchange = Arc::clone(&self.exchange);
         tokio::select! {
             biased;
-            event = self.inner_mut().read_body_or_idle(no_body_expected) => event,
+            event = self.inner_mut().body_or_departure(no_body_expected) => event,
             error = exchange.silence() => Err(error),
         }
     }
@@ -368,7 +339,7 @@ impl Session for ClientSession {
     }
 
     fn body_bytes_read(&self) -> usize {
-        self.inner().body_bytes_read() + self.collected
+        self.inner().body_bytes_read()
     }
 
     fn digest(&self) -> Option<&Digest> {
@@ -380,15 +351,17 @@ impl Session for ClientSession {
     }
 
     fn client_addr(&self) -> Option<&SocketAddr> {
-        self.inner().client_addr()
+        let digest = self.digest()?.socket_digest.as_ref()?;
+        digest.peer_addr()
     }
 
     fn server_addr(&self) -> Option<&SocketAddr> {
-        self.inner().server_addr()
+        let digest = self.digest()?.socket_digest.as_ref()?;
+        digest.local_addr()
     }
 
     fn pseudo_raw_h1_request_header(&self) -> Bytes {
-        self.inner().to_h1_raw()
+        self.inner().raw_head()
     }
 
     // The body is always kept; there is nothing to turn on.
@@ -426,11 +399,11 @@ impl Session for ClientSession {
     }
 
     fn is_upgrade_req(&self) -> bool {
-        self.inner().is_upgrade_req()
+        self.inner().offers_upgrade()
     }
 
     fn was_upgraded(&self) -> bool {
-        self.inner().was_upgraded()
+        self.inner().is_upgraded()
     }
 }
 

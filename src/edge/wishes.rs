@@ -5,7 +5,7 @@ use http::{HeaderMap, HeaderValue};
 use pingora_http::RequestHeader;
 
 /// Whether the client may have gone on in another protocol.
-pub(super) fn asks_for_websocket(request: &RequestHeader) -> bool {
+pub fn asks_for_websocket(request: &RequestHeader) -> bool {
     let websocket = |value: &HeaderValue| value.as_bytes().eq_ignore_ascii_case(b"websocket");
     request.headers.get(UPGRADE).is_some_and(websocket)
 }
@@ -13,6 +13,11 @@ pub(super) fn asks_for_websocket(request: &RequestHeader) -> bool {
 /// Whether the client wants no other answer than this one.
 pub(super) fn asks_to_close(request: &RequestHeader) -> bool {
     connection_options(&request.headers).any(|option| option.eq_ignore_ascii_case(b"close"))
+}
+
+/// Whether the client of HTTP/1.0 asks for the connection to stay.
+pub(super) fn asks_to_stay(request: &RequestHeader) -> bool {
+    connection_options(&request.headers).any(|option| option.eq_ignore_ascii_case(b"keep-alive"))
 }
 
 /// The options of a connection: one list, in however many fields they come (RFC 9110 sections 5.3

@@ -1,11 +1,13 @@
 use std::num::NonZeroU32;
 
+use bytes::BytesMut;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
 use tokio::sync::watch;
 
 use super::*;
 use crate::edge::buffered::Share;
 use crate::edge::exchange::{Client, Patience};
+use crate::edge::h1::H1;
 use crate::edge::upload_time::UploadTime;
 
 /// A session with a request read, what it shares, and the client's end of its connection.
@@ -16,15 +18,15 @@ async fn session() -> (ClientSession, Arc<Exchange>, DuplexStream) {
 async fn session_with(request: &str) -> (ClientSession, Arc<Exchange>, DuplexStream) {
     let (mut client, ours) = tokio::io::duplex(1 << 16);
     client.write_all(request.as_bytes()).await.unwrap();
-    let mut inner = ServerSession::new_http1(Box::new(ours));
-    assert!(inner.read_request().await.unwrap());
+    let mut h1 = Box::new(H1::new(Box::new(ours), BytesMut::new()));
+    assert!(h1.next(None).await.unwrap());
     let (client_of, patience) = (Client::default(), Patience::default());
     let exchange = Arc::new(Exchange::new(client_of, patience, true));
     let (_, shutdown) = watch::channel(false);
     let time = UploadTime::new(Duration::from_secs(60), NonZeroU32::new(1000));
     let intake = Intake::new(time, Share::new(Arc::default(), None));
     let session = ClientSession::new(
-        Box::new(inner),
+        ClientWire::H1(h1),
         Arc::clone(&exchange),
         shutdown,
         intake,
@@ -85,14 +87,14 @@ async fn a_byte_that_the_client_did_not_take_is_no_first_byte() {
 
 #[tokio::test(start_paused = true)]
 async fn time_in_which_the_client_is_not_waited_for_is_not_its_own() {
-    let head = "POST / HTTP/1.1\r\nHost: edge.test\r\nContent-Length: 4\r\n\r\n";
+    let head = "POST / HTTP/1.1\r\nHost: edge.test\r\nTransfer-Encoding: chunked\r\n\r\n";
     let (mut session, _, mut client) = session_with(head).await;
     for n in 0..4 {
         // The router is held up, by an hour each time, and the client with it.
         tokio::time::advance(Duration::from_secs(3600)).await;
         let read = async {
             tokio::time::sleep(Duration::from_secs(14)).await;
-            client.write_all(b"x").await.unwrap();
+            client.write_all(b"1\r\nx\r\n").await.unwrap();
         };
         let (data, ()) = tokio::join!(session.read_body_bytes(), read);
         assert_eq!(data.unwrap().as_deref(), Some(&b"x"[..]), "{n}");
