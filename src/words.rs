@@ -6,8 +6,9 @@ use std::sync::Arc;
 
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-/// Something by words: the names of engines, of outcomes, of models that are served. They are looked
-/// up at every request, and not hashed against an attack, which a client cannot make with them.
+/// Something by words: the names of engines, of outcomes, of paths and models that are served. They
+/// are looked up at every request, and not hashed against an attack, which a client, who can add
+/// none, cannot make with them.
 pub(crate) type Words<T> = HashMap<Arc<str>, T, BuildHasherDefault<Quick>>;
 
 /// A hash for words.

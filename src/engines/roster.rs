@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use super::{Engine, EngineId, Pool};
+use crate::words::Words;
 
 /// What a model name leads to.
 #[derive(Debug)]
@@ -25,7 +26,7 @@ pub(super) struct Roster {
     pub(super) leaving: Vec<Arc<Engine>>,
     /// From the name clients ask for to the model.
     pub(super) aliases: BTreeMap<String, String>,
-    pub(super) pools: HashMap<String, Arc<Pool>>,
+    pub(super) pools: Words<Arc<Pool>>,
     /// The pool of requests that name no model.
     pub(super) any: Arc<Pool>,
     /// What some engine serves has not been learnt, or some engine has not been found.
@@ -47,7 +48,7 @@ impl Roster {
         let mut members: BTreeMap<&str, Vec<Arc<Engine>>> = before
             .pools
             .keys()
-            .map(|model| (model.as_str(), Vec::new()))
+            .map(|model| (&**model, Vec::new()))
             .collect();
         for engine in &engines {
             for model in served.get(&engine.id()).into_iter().flatten() {
@@ -59,10 +60,9 @@ impl Roster {
         }
         let pools = members.into_iter().map(|(model, engines)| {
             let before = before.pools.get(model).map(|pool| &**pool);
-            (
-                model.to_owned(),
-                Arc::new(pool(model.into(), engines, before)),
-            )
+            let name: Arc<str> = model.into();
+            let pool = pool(Arc::clone(&name), engines, before);
+            (name, Arc::new(pool))
         });
         Self {
             pools: pools.collect(),

@@ -2,13 +2,13 @@
 
 mod table;
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use http::Method;
 
 use crate::config::ExtraRoute;
 use crate::retry::Resend;
+use crate::words::Words;
 
 /// Where a request's model comes from, and with it the engines that may serve it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -174,7 +174,7 @@ pub enum Found<'a> {
 /// All routes of a router.
 #[derive(Clone, Debug)]
 pub struct Routes {
-    by_path: HashMap<Arc<str>, Vec<Route>>,
+    by_path: Words<Vec<Route>>,
     /// Those whose paths have a parameter.
     patterns: Vec<Route>,
 }
@@ -185,7 +185,7 @@ impl Routes {
     pub fn new(extra: impl IntoIterator<Item = Route>) -> Self {
         let (patterns, plain): (Vec<_>, Vec<_>) =
             table::built_in().partition(|route| route.path.contains(PARAMETER));
-        let mut by_path: HashMap<Arc<str>, Vec<Route>> = HashMap::new();
+        let mut by_path = Words::<Vec<Route>>::default();
         for route in plain.into_iter().chain(extra) {
             let same_path = by_path.entry(Arc::clone(&route.path)).or_default();
             same_path.retain(|other| other.method != route.method);
