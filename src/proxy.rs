@@ -23,8 +23,8 @@ mod dial;
 mod first_event;
 mod headers;
 mod hold;
+mod hop_by_hop;
 mod local;
-mod nominations;
 mod pin;
 mod plan;
 mod respond;
@@ -72,7 +72,6 @@ use context::End;
 use denial::Denial;
 use dial::Dial;
 use first_event::{FirstEvent, Verdict};
-use headers::Forwarding;
 use hold::Held;
 pub use plan::Plan;
 use translate::{Ended, Progress};
@@ -131,10 +130,11 @@ fn cores() -> usize {
 
 #[async_trait]
 impl ProxyHttp for Router {
-    type CTX = Context;
+    // Pingora's future of a request would carry it, and be copied with it.
+    type CTX = Box<Context>;
 
-    fn new_ctx(&self) -> Context {
-        Context {
+    fn new_ctx(&self) -> Self::CTX {
+        Box::new(Context {
             exchange: Exchange::current(),
             plan: self.plan.load_full(),
             _in_flight: self.metrics().map(Metrics::request_begun),
@@ -152,13 +152,13 @@ impl ProxyHttp for Router {
             backoffs: Vec::new(),
             held: Duration::ZERO,
             holds: Vec::new(),
-        }
+        })
     }
 
     /// Pingora would add a module that can compress; bytes are not ours to change.
     fn init_downstream_modules(&self, _modules: &mut HttpModules) {}
 
-    async fn request_filter(&self, session: &mut Session, ctx: &mut Context) -> Result<bool> {
+    async fn request_filter(&self, session: &mut Session, ctx: &mut Self::CTX) -> Result<bool> {
         ctx.request_id = headers::request_id(&session.req_header().headers, || {
             respond::new_request_id(rand::random())
         });
@@ -169,7 +169,7 @@ impl ProxyHttp for Router {
     async fn upstream_peer(
         &self,
         session: &mut Session,
-        ctx: &mut Context,
+        ctx: &mut Self::CTX,
     ) -> Result<Box<HttpPeer>> {
         self.next_peer(session, ctx).await
     }
@@ -181,7 +181,7 @@ impl ProxyHttp for Router {
         _peer: &HttpPeer,
         _socket: RawFd,
         _digest: Option<&Digest>,
-        ctx: &mut Context,
+        ctx: &mut Self::CTX,
     ) -> Result<()> {
         if let Some(running) = ctx.running_mut() {
             running.reused = Some(reused);
@@ -199,7 +199,7 @@ impl ProxyHttp for Router {
         &self,
         _session: &mut Session,
         request: &mut RequestHeader,
-        ctx: &mut Context,
+        ctx: &mut Self::CTX,
     ) -> Result<()> {
         ctx.exchange.begin_attempt();
         let Some(forward) = &ctx.forward else {
@@ -208,19 +208,7 @@ impl ProxyHttp for Router {
         let Some(running) = &forward.running else {
             return Ok(());
         };
-        let credential = ctx.plan.credential(&request.headers);
-        headers::to_engine(
-            request,
-            &Forwarding {
-                engine: &running.engine,
-                request_id: &ctx.request_id,
-                client: ctx.exchange.client_ip(),
-                length: forward.length,
-                decoded: forward.decoded,
-                credential,
-                target: forward.target.as_deref(),
-            },
-        )?;
+        headers::to_engine(request, &running.engine, forward.target.as_deref())?;
         trace::to_engine(request, ctx.trace.as_ref(), forward.attempts.spent())
     }
 
@@ -229,7 +217,7 @@ impl ProxyHttp for Router {
         _session: &mut Session,
         body: &mut Option<Bytes>,
         _end: bool,
-        ctx: &mut Context,
+        ctx: &mut Self::CTX,
     ) -> Result<()> {
         // The whole body comes in one piece, on every attempt.
         if let Some(rewritten) = ctx
@@ -246,7 +234,7 @@ impl ProxyHttp for Router {
         &self,
         _session: &mut Session,
         response: &mut ResponseHeader,
-        ctx: &mut Context,
+        ctx: &mut Self::CTX,
     ) -> Result<()> {
         let switching = response.status == http::StatusCode::SWITCHING_PROTOCOLS;
         if switching && !ctx.forward.as_ref().is_some_and(|forward| forward.upgrade) {
@@ -280,7 +268,7 @@ impl ProxyHttp for Router {
         _session: &mut Session,
         body: &mut Option<Bytes>,
         end: bool,
-        ctx: &mut Context,
+        ctx: &mut Self::CTX,
     ) -> Result<Option<Duration>> {
         if self.is_denied(ctx, body, end) {
             return Err(ask_again(404));
@@ -318,9 +306,9 @@ impl ProxyHttp for Router {
         &self,
         session: &mut Session,
         response: &mut ResponseHeader,
-        ctx: &mut Context,
+        ctx: &mut Self::CTX,
     ) -> Result<()> {
-        headers::strip_hop_by_hop(response);
+        hop_by_hop::end_of_engine(response);
         if session.req_header().version == Version::HTTP_10 {
             // Such a client cannot read chunks; its answer ends with the connection.
             response.remove_header(&TRANSFER_ENCODING);
@@ -345,7 +333,7 @@ impl ProxyHttp for Router {
         _session: &mut Session,
         body: &mut Option<Bytes>,
         _end: bool,
-        ctx: &mut Context,
+        ctx: &mut Self::CTX,
     ) -> Result<Option<Duration>> {
         let data = body.as_deref().unwrap_or_default();
         self.note_response(ctx, data);
@@ -363,7 +351,7 @@ impl ProxyHttp for Router {
         &self,
         _session: &mut Session,
         peer: &HttpPeer,
-        ctx: &mut Context,
+        ctx: &mut Self::CTX,
         mut error: Box<Error>,
     ) -> Box<Error> {
         if Dial::goes_on(&error) && ctx.goes_on_connecting(peer) {
@@ -383,7 +371,7 @@ impl ProxyHttp for Router {
         _peer: &HttpPeer,
         session: &mut Session,
         mut error: Box<Error>,
-        ctx: &mut Context,
+        ctx: &mut Self::CTX,
         reused: bool,
     ) -> Box<Error> {
         ctx.exchange.end_attempt();
@@ -445,7 +433,7 @@ impl ProxyHttp for Router {
         &self,
         session: &mut Session,
         error: &Error,
-        ctx: &mut Context,
+        ctx: &mut Self::CTX,
     ) -> FailToProxy {
         let end = ctx.end.get_or_insert_with(|| match error.esource() {
             pingora_core::ErrorSource::Downstream => End::ClientGone,
@@ -473,19 +461,19 @@ impl ProxyHttp for Router {
         }
     }
 
-    async fn logging(&self, session: &mut Session, error: Option<&Error>, ctx: &mut Context) {
+    async fn logging(&self, session: &mut Session, error: Option<&Error>, ctx: &mut Self::CTX) {
         self.account(session, error, ctx);
     }
 
     // Every failure is in the access log, with the engine and the outcome of each attempt.
-    fn suppress_error_log(&self, _session: &Session, _ctx: &Context, _error: &Error) -> bool {
+    fn suppress_error_log(&self, _session: &Session, _ctx: &Self::CTX, _error: &Error) -> bool {
         true
     }
 
     fn suppress_proxy_warn_log(
         &self,
         _session: &Session,
-        _ctx: &Context,
+        _ctx: &Self::CTX,
         _error: &Error,
         _context: ProxyWarnLogContext,
     ) -> bool {

@@ -16,8 +16,9 @@ use pingora_proxy::Session;
 use super::Router;
 use super::authorize::{holds_one_of, is_authorized};
 use super::context::{Context, End, Forward};
+use super::headers::{Forwarding, to_engines};
+use super::hop_by_hop;
 use super::local::Own;
-use super::nominations;
 use super::pin::{pairs, pin, target_without_pin};
 use super::plan::Plan;
 use super::tally::Tally;
@@ -88,6 +89,16 @@ impl Router {
     pub(super) async fn admit(&self, session: &mut Session, ctx: &mut Context) -> Result<bool> {
         match self.decide(session, ctx).await {
             Ok(Admitted::Forward(forward)) => {
+                let request = session.req_header_mut();
+                hop_by_hop::end_of_client(request, forward.upgrade)?;
+                let forwarding = Forwarding {
+                    request_id: &ctx.request_id,
+                    client: ctx.exchange.client_ip(),
+                    length: forward.length,
+                    decoded: forward.decoded,
+                    credential: ctx.plan.credential(&request.headers),
+                };
+                to_engines(request, &forwarding)?;
                 ctx.forward = Some(*forward);
                 return Ok(false);
             }
@@ -124,7 +135,7 @@ impl Router {
         ctx.route = Arc::clone(&route.path);
         let own = match route.action {
             Action::Forward { model, resend } => {
-                if !nominations::are_acceptable(&request.headers) {
+                if !hop_by_hop::is_acceptable(&request.headers) {
                     let text = "the Connection field is malformed, or names what must be kept";
                     return Err(ApiError::invalid_request(text).into());
                 }

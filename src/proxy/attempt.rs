@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt as _;
-use pingora_core::upstreams::peer::{H1UpgradePolicy, HttpPeer};
+use pingora_core::upstreams::peer::{HttpPeer, HttpUpstreamRequestPolicy};
 use pingora_core::{Error, ErrorType, Result};
 use pingora_proxy::Session;
 use tokio::time::Instant;
@@ -99,9 +99,8 @@ impl Router {
         let upload = forward.length.is_some_and(|length| length >= LARGE_BODY);
         let fresh = fresh || upload || !forward.attempts.is_repeatable();
         let mut peer = HttpPeer::new(address, false, String::new());
-        if !forward.upgrade {
-            peer.options.http_upstream_request_policy.h1_upgrade = H1UpgradePolicy::Deny;
-        }
+        // What is not for engines was removed once, for all attempts.
+        peer.options.http_upstream_request_policy = HttpUpstreamRequestPolicy::preserve();
         // Engines share no connections, even where two of them have one address.
         peer.group_key = key;
         peer.options.idle_timeout = Some(ctx.plan.engine_keepalive);

@@ -3,8 +3,8 @@
 use bytes::Bytes;
 use http::HeaderMap;
 use http::header::{
-    AUTHORIZATION, CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, EXPECT, HOST, HeaderName,
-    HeaderValue, PROXY_AUTHENTICATE, TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
+    AUTHORIZATION, CONTENT_ENCODING, CONTENT_LENGTH, EXPECT, HOST, HeaderName, HeaderValue,
+    TRANSFER_ENCODING,
 };
 use pingora_core::{ErrorType, OrErr as _, Result};
 use pingora_http::{RequestHeader, ResponseHeader};
@@ -20,21 +20,14 @@ pub(super) const REQUEST_ID: &str = "x-request-id";
 pub(super) const ATTEMPTS: &str = "x-vllm-pingora-attempts";
 /// Names an engine: the one a client chooses, and in answers to such clients the one that answered.
 pub(super) const ENGINE: &str = "x-vllm-pingora-engine";
+/// The same names, to look fields up by.
+static REQUEST_ID_FIELD: HeaderName = HeaderName::from_static(REQUEST_ID);
+pub(super) static ENGINE_FIELD: HeaderName = HeaderName::from_static(ENGINE);
+static FORWARDED_FOR_FIELD: HeaderName = HeaderName::from_static(FORWARDED_FOR);
 const FORWARDED_FOR: &str = "x-forwarded-for";
 const FORWARDED_HOST: &str = "x-forwarded-host";
 const FORWARDED_PROTO: &str = "x-forwarded-proto";
 const HTTP: HeaderValue = HeaderValue::from_static("http");
-const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
-const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
-
-/// What concerns one connection only, whoever names it, beside `Connection` and `Upgrade`.
-static HOP_BY_HOP: [HeaderName; 5] = [
-    KEEP_ALIVE,
-    PROXY_CONNECTION,
-    PROXY_AUTHENTICATE,
-    TE,
-    TRAILER,
-];
 
 /// The longest request id that is taken from a client.
 const MAX_REQUEST_ID: usize = 128;
@@ -70,7 +63,7 @@ pub(super) fn is_ambiguous(response: &ResponseHeader) -> bool {
 /// The client's request id if it is one line of 1 to 128 visible ASCII characters, given once;
 /// else the one `fresh` makes.
 pub(super) fn request_id(fields: &HeaderMap, fresh: impl FnOnce() -> String) -> String {
-    let mut given = fields.get_all(REQUEST_ID).iter();
+    let mut given = fields.get_all(&REQUEST_ID_FIELD).iter();
     let acceptable = |value: &&HeaderValue| {
         let bytes = value.as_bytes();
         (1..=MAX_REQUEST_ID).contains(&bytes.len()) && bytes.iter().all(u8::is_ascii_graphic)
@@ -81,10 +74,9 @@ pub(super) fn request_id(fields: &HeaderMap, fresh: impl FnOnce() -> String) -> 
     }
 }
 
-/// What an engine is told of a request beside what the client said.
+/// What engines are told of a request beside what the client said, whichever is asked.
 #[derive(Debug)]
 pub(super) struct Forwarding<'a> {
-    pub(super) engine: &'a Engine,
     pub(super) request_id: &'a str,
     /// The client's address.
     pub(super) client: Option<&'a HeaderValue>,
@@ -93,8 +85,6 @@ pub(super) struct Forwarding<'a> {
     /// The body lost its content coding on the way.
     pub(super) decoded: bool,
     pub(super) credential: Credential<'a>,
-    /// The path and query to ask for, where they are not the client's.
-    pub(super) target: Option<&'a str>,
 }
 
 /// The key an engine sees.
@@ -108,23 +98,12 @@ pub(super) enum Credential<'a> {
     Nobodys,
 }
 
-/// Rewrites a request's head for an engine. Hop-by-hop fields are gone already.
-pub(super) fn to_engine(request: &mut RequestHeader, forward: &Forwarding<'_>) -> Result<()> {
-    let url = forward.engine.url();
+/// Rewrites a request's head for all attempts, once: each copies it, and what is added to a copy
+/// costs more. Hop-by-hop fields are gone already.
+pub(super) fn to_engines(request: &mut RequestHeader, forward: &Forwarding<'_>) -> Result<()> {
     if let Some(host) = host_of(request) {
         request.insert_header(FORWARDED_HOST, host)?;
     }
-    let is_origin_form = request.raw_path().starts_with(b"/");
-    if forward.target.is_some() || !url.prefix().is_empty() || !is_origin_form {
-        let clients = request
-            .uri
-            .path_and_query()
-            .map_or("/", http::uri::PathAndQuery::as_str);
-        let path = forward.target.unwrap_or(clients);
-        let target = format!("{}{path}", url.prefix());
-        request.set_raw_path(target.as_bytes())?;
-    }
-    request.insert_header(HOST, url.authority())?;
     request.insert_header(REQUEST_ID, forward.request_id)?;
     request.insert_header(FORWARDED_PROTO, HTTP)?;
     if let Some(client) = forward.client {
@@ -136,7 +115,7 @@ pub(super) fn to_engine(request: &mut RequestHeader, forward: &Forwarding<'_>) -
         Credential::Clients => {}
         Credential::Nobodys => drop(request.remove_header(&AUTHORIZATION)),
     }
-    request.remove_header(ENGINE);
+    request.remove_header(&ENGINE_FIELD);
     // The body has been read, so the engine need not be asked for leave to send it.
     request.remove_header(&EXPECT);
     if forward.decoded {
@@ -150,6 +129,27 @@ pub(super) fn to_engine(request: &mut RequestHeader, forward: &Forwarding<'_>) -
     Ok(())
 }
 
+/// Rewrites it for one of them; `target` is the path and query to ask for, where they are not the
+/// client's.
+pub(super) fn to_engine(
+    request: &mut RequestHeader,
+    engine: &Engine,
+    target: Option<&str>,
+) -> Result<()> {
+    let url = engine.url();
+    let is_origin_form = request.raw_path().starts_with(b"/");
+    if target.is_some() || !url.prefix().is_empty() || !is_origin_form {
+        let clients = request
+            .uri
+            .path_and_query()
+            .map_or("/", http::uri::PathAndQuery::as_str);
+        let path = target.unwrap_or(clients);
+        let target = format!("{}{path}", url.prefix());
+        request.set_raw_path(target.as_bytes())?;
+    }
+    request.insert_header(HOST, url.authority())
+}
+
 /// The host the client asked for.
 fn host_of(request: &RequestHeader) -> Option<HeaderValue> {
     match request.headers.get(HOST) {
@@ -161,13 +161,17 @@ fn host_of(request: &RequestHeader) -> Option<HeaderValue> {
 /// Whether the fields declare just this length, in its only spelling.
 fn is_told(fields: &HeaderMap, length: usize) -> bool {
     let mut told = fields.get_all(CONTENT_LENGTH).iter();
-    let is_it = |value: &HeaderValue| *value == HeaderValue::from(length);
+    let is_it = |value: &HeaderValue| {
+        let text = value.to_str().unwrap_or_default();
+        let is_plain = text == "0" || text.starts_with(|first| matches!(first, '1'..='9'));
+        is_plain && text.parse() == Ok(length)
+    };
     told.next().is_some_and(is_it) && told.next().is_none()
 }
 
 /// The client's own chain, with its address behind it.
 fn forwarded_for(fields: &HeaderMap, client: &HeaderValue) -> Result<HeaderValue> {
-    let mut clients = fields.get_all(FORWARDED_FOR).iter().peekable();
+    let mut clients = fields.get_all(&FORWARDED_FOR_FIELD).iter().peekable();
     if clients.peek().is_none() {
         return Ok(client.clone());
     }
@@ -179,39 +183,6 @@ fn forwarded_for(fields: &HeaderMap, client: &HeaderValue) -> Result<HeaderValue
     chain.extend_from_slice(client.as_bytes());
     HeaderValue::from_maybe_shared(Bytes::from(chain))
         .or_err(ErrorType::InvalidHTTPHeader, "the chain of addresses")
-}
-
-/// Removes from an engine's response what concerned the connection it came on only.
-pub(super) fn strip_hop_by_hop(response: &mut ResponseHeader) {
-    if !response.headers.keys().any(is_hop_by_hop) {
-        return;
-    }
-    let nominated: Vec<HeaderName> = response
-        .headers
-        .get_all(CONNECTION)
-        .iter()
-        .flat_map(|value| value.as_bytes().split(|byte| *byte == b','))
-        .filter_map(|name| HeaderName::from_bytes(name.trim_ascii()).ok())
-        .filter(|name| *name != TRANSFER_ENCODING && *name != CONTENT_LENGTH)
-        .collect();
-    let upgraded = response.status == http::StatusCode::SWITCHING_PROTOCOLS;
-    for name in &nominated {
-        if !(upgraded && *name == UPGRADE) {
-            response.remove_header(name);
-        }
-    }
-    for name in &HOP_BY_HOP {
-        response.remove_header(name);
-    }
-    if !upgraded {
-        response.remove_header(&CONNECTION);
-        response.remove_header(&UPGRADE);
-    }
-}
-
-/// Whether this may be one that has to go; most answers have none.
-fn is_hop_by_hop(name: &HeaderName) -> bool {
-    *name == CONNECTION || *name == UPGRADE || HOP_BY_HOP.contains(name)
 }
 
 #[cfg(test)]
@@ -260,15 +231,14 @@ mod tests {
             request.append_header(*name, *value).unwrap();
         }
         let forward = Forwarding {
-            engine: &engine,
             request_id: "id",
             client: Some(&HeaderValue::from_static("10.1.2.3")),
             length: Some(7),
             decoded: false,
             credential,
-            target: None,
         };
-        to_engine(&mut request, &forward).unwrap();
+        to_engines(&mut request, &forward).unwrap();
+        to_engine(&mut request, &engine, None).unwrap();
         request
     }
 
@@ -315,24 +285,5 @@ mod tests {
         );
         assert_eq!(seen(Credential::Clients).as_deref(), Some("Bearer client"));
         assert_eq!(seen(Credential::Nobodys), None);
-    }
-
-    #[test]
-    fn fields_of_the_engines_connection_stay_there() {
-        let mut response = ResponseHeader::build(200, None).unwrap();
-        for (name, value) in [
-            ("Connection", "X-Y, close"),
-            ("X-Y", "1"),
-            ("Keep-Alive", "timeout=5"),
-            ("Proxy-Authenticate", "Basic"),
-            ("Content-Length", "3"),
-            ("X-Z", "kept"),
-        ] {
-            response.append_header(name, value).unwrap();
-        }
-        strip_hop_by_hop(&mut response);
-        let mut left: Vec<_> = response.headers.keys().map(HeaderName::as_str).collect();
-        left.sort_unstable();
-        assert_eq!(left, ["content-length", "x-z"]);
     }
 }

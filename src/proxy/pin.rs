@@ -6,7 +6,7 @@ use std::sync::Arc;
 use percent_encoding::percent_decode_str;
 use pingora_http::RequestHeader;
 
-use super::headers::ENGINE;
+use super::headers::ENGINE_FIELD;
 use crate::api_error::ApiError;
 use crate::engines::Pool;
 
@@ -37,7 +37,7 @@ pub(super) fn pin(
 
 /// The engine a request names.
 fn chosen(request: &RequestHeader, by_query: bool) -> Result<Option<Cow<'_, str>>, ApiError> {
-    let mut fields = request.headers.get_all(ENGINE).iter();
+    let mut fields = request.headers.get_all(&ENGINE_FIELD).iter();
     let field = match (fields.next(), fields.next()) {
         (None, _) => None,
         (Some(value), None) => Some(String::from_utf8_lossy(value.as_bytes())),
@@ -88,6 +88,7 @@ pub(super) fn pairs(query: Option<&str>) -> impl Iterator<Item = (&str, &str)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::proxy::headers::ENGINE;
 
     fn request(target: &str, engines: &[&'static str]) -> RequestHeader {
         let mut request = RequestHeader::build("POST", target.as_bytes(), None).unwrap();
