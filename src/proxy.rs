@@ -20,6 +20,7 @@ mod connect;
 mod context;
 mod denial;
 mod dial;
+mod discard;
 mod first_event;
 mod headers;
 mod hold;
@@ -54,7 +55,6 @@ use pingora_core::upstreams::peer::HttpPeer;
 use pingora_core::{Error, ErrorType, Result};
 use pingora_http::{RequestHeader, ResponseHeader};
 use pingora_proxy::{FailToProxy, ProxyHttp, ProxyWarnLogContext, Session};
-use smallvec::SmallVec;
 use tokio::sync::Semaphore;
 
 use crate::api_error::ApiError;
@@ -71,6 +71,7 @@ pub use context::Context;
 use context::End;
 use denial::Denial;
 use dial::Dial;
+use discard::discard;
 use first_event::{FirstEvent, Verdict};
 use hold::Held;
 pub use plan::Plan;
@@ -134,24 +135,16 @@ impl ProxyHttp for Router {
     type CTX = Box<Context>;
 
     fn new_ctx(&self) -> Self::CTX {
-        Box::new(Context {
-            exchange: Exchange::current(),
-            plan: self.plan.load_full(),
-            _in_flight: self.metrics().map(Metrics::request_begun),
-            request_id: String::new(),
-            trace: None,
-            route: Arc::clone(&self.other_route),
-            stream: false,
-            may_pin: false,
-            forward: None,
-            end: None,
-            stop: None,
-            upload: None,
-            attempts: SmallVec::new(),
-            backoff_total: Duration::ZERO,
-            backoffs: Vec::new(),
-            held: Duration::ZERO,
-            holds: Vec::new(),
+        let exchange = Exchange::current();
+        exchange.known().unwrap_or_else(|| {
+            let in_flight = self.metrics().map(Metrics::request_begun);
+            let other = Arc::clone(&self.other_route);
+            Box::new(Context::new(
+                exchange,
+                self.plan.load_full(),
+                other,
+                in_flight,
+            ))
         })
     }
 
@@ -159,6 +152,10 @@ impl ProxyHttp for Router {
     fn init_downstream_modules(&self, _modules: &mut HttpModules) {}
 
     async fn request_filter(&self, session: &mut Session, ctx: &mut Self::CTX) -> Result<bool> {
+        if ctx.forward.is_some() {
+            // Another pass, after an attempt that was refused.
+            return Ok(false);
+        }
         ctx.request_id = headers::request_id(&session.req_header().headers, || {
             respond::new_request_id(rand::random())
         });
@@ -249,7 +246,7 @@ impl ProxyHttp for Router {
         }
         let status = response.status.as_u16();
         if self.discards(ctx, status) {
-            return Err(ask_again(status));
+            return discard(ctx, response);
         }
         if let Some(forward) = &mut ctx.forward {
             let looked_at = ctx.plan.retry.is_some() && status == 200 && is_event_stream(response);
@@ -270,6 +267,10 @@ impl ProxyHttp for Router {
         end: bool,
         ctx: &mut Self::CTX,
     ) -> Result<Option<Duration>> {
+        if ctx.is_discarding {
+            *body = None;
+            return Ok(None);
+        }
         if self.is_denied(ctx, body, end) {
             return Err(ask_again(404));
         }
@@ -308,6 +309,9 @@ impl ProxyHttp for Router {
         response: &mut ResponseHeader,
         ctx: &mut Self::CTX,
     ) -> Result<()> {
+        if ctx.is_discarding {
+            return Ok(());
+        }
         hop_by_hop::end_of_engine(response);
         if session.req_header().version == Version::HTTP_10 {
             // Such a client cannot read chunks; its answer ends with the connection.
@@ -335,6 +339,9 @@ impl ProxyHttp for Router {
         _end: bool,
         ctx: &mut Self::CTX,
     ) -> Result<Option<Duration>> {
+        if ctx.is_discarding {
+            return Ok(None);
+        }
         let data = body.as_deref().unwrap_or_default();
         self.note_response(ctx, data);
         if let Some(forward) = &mut ctx.forward
@@ -375,6 +382,7 @@ impl ProxyHttp for Router {
         reused: bool,
     ) -> Box<Error> {
         ctx.exchange.end_attempt();
+        ctx.is_discarding = false;
         let Some(forward) = &mut ctx.forward else {
             error.set_retry(false);
             return error;
@@ -462,6 +470,9 @@ impl ProxyHttp for Router {
     }
 
     async fn logging(&self, session: &mut Session, error: Option<&Error>, ctx: &mut Self::CTX) {
+        if ctx.is_discarding {
+            return self.pass_on(ctx);
+        }
         self.account(session, error, ctx);
     }
 

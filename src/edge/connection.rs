@@ -27,7 +27,7 @@ use super::h2::H2;
 use super::intake::Intake;
 use super::quota::Quota;
 use super::scratch::append;
-use super::session::ClientSession;
+use super::session::{ClientSession, Kept};
 use super::upload_time::UploadTime;
 use super::wishes::asks_for_websocket;
 use crate::api_error::ApiError;
@@ -142,13 +142,21 @@ where
             ClientWire::H1(_) => None,
             ClientWire::H2(_) => options.send_timeout,
         };
-        let (shared, closing) = (Arc::clone(&exchange), self.closing.clone());
-        let wrapped = ClientSession::new(wire, shared, closing, intake, send_timeout);
-        let wrapped = ServerSession::new_custom(Box::new(wrapped));
-        Arc::clone(&exchange)
-            .scope(self.proxy.process_new_http(wrapped, shutdown))
-            .await;
-        exchange.take_back()
+        let mut kept = Kept::new(wire, intake);
+        loop {
+            let (shared, closing) = (Arc::clone(&exchange), self.closing.clone());
+            let wrapped = ClientSession::new(kept, shared, closing, send_timeout);
+            let wrapped = ServerSession::new_custom(Box::new(wrapped));
+            Arc::clone(&exchange)
+                .scope(self.proxy.process_new_http(wrapped, shutdown))
+                .await;
+            kept = exchange.take_back()?;
+            if !exchange.goes_on() {
+                return Some((kept.wire, kept.complete));
+            }
+            // An attempt was refused, in words that were read to their end, and Pingora takes that
+            // for an answer.
+        }
     }
 
     /// Serves HTTP/1 requests one after the other until the connection ends.

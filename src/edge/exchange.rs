@@ -1,5 +1,6 @@
 //! What the client's side and the proxy's hooks share while one request runs.
 
+use std::any::Any;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -8,7 +9,7 @@ use http::HeaderValue;
 use pingora_core::{Error, ErrorType};
 use tokio::time::Instant;
 
-use super::client_wire::ClientWire;
+use super::session::Kept;
 
 tokio::task_local! {
     /// The exchange the running task serves; Pingora's `new_ctx` has no other way to learn it.
@@ -88,8 +89,16 @@ struct State {
     first_byte: Option<Instant>,
     /// When the client had taken the last body bytes.
     taken: Option<Instant>,
-    connection: Option<(ClientWire, bool)>,
+    /// What Pingora's session is made of, once it has been dropped.
+    kept: Option<Kept>,
+    /// The answer that comes is read to its end, and not for the client.
+    discarding: bool,
+    /// What the proxy's hooks know of the request, where another pass over it follows.
+    known: Option<Box<dyn Any + Send>>,
 }
+
+/// How long the rest of an answer that is discarded may take to come.
+const DISCARD_LIMIT: Duration = Duration::from_millis(100);
 
 impl Exchange {
     pub(super) fn new(client: Client, patience: Patience, hold_head: bool) -> Self {
@@ -149,6 +158,7 @@ impl Exchange {
     pub fn begin_attempt(&self) {
         let mut state = self.lock();
         state.attempt = state.attempt.wrapping_add(1);
+        state.discarding = false;
         state.deadline = self
             .patience
             .first_byte
@@ -195,15 +205,46 @@ impl Exchange {
         self.end_attempt();
     }
 
-    /// Hands the client's connection back when Pingora has dropped the session around it;
-    /// `complete` says that the response has been sent in full.
-    pub(super) fn give_back(&self, connection: ClientWire, complete: bool) {
-        self.lock().connection = Some((connection, complete));
+    /// The answer whose head has come is not for the client. It is read to its end, so that its
+    /// connection can carry another request, unless that takes too long: then it ends as one of a
+    /// silent engine does.
+    pub fn discard(&self) {
+        let mut state = self.lock();
+        state.discarding = true;
+        state.deadline = Some((Instant::now() + DISCARD_LIMIT, Silence::FirstByte));
     }
 
-    /// The client's connection after the exchange, and whether the response was sent in full.
-    pub(super) fn take_back(&self) -> Option<(ClientWire, bool)> {
-        self.lock().connection.take()
+    /// Whether the answer that comes is not for the client.
+    pub(super) fn is_discarding(&self) -> bool {
+        self.lock().discarding
+    }
+
+    /// Pingora has done with an answer that was discarded: another pass over the request follows,
+    /// with what is known of it.
+    pub fn pass_on(&self, known: Box<dyn Any + Send>) {
+        self.lock().known = Some(known);
+    }
+
+    /// What is known of the request, on a further pass over it.
+    pub fn known<T: 'static>(&self) -> Option<Box<T>> {
+        let mut state = self.lock();
+        state.discarding = false;
+        state.known.take()?.downcast().ok()
+    }
+
+    /// Whether another pass over the request follows.
+    pub(super) fn goes_on(&self) -> bool {
+        self.lock().known.is_some()
+    }
+
+    /// Hands back what Pingora's session was made of, when that is dropped.
+    pub(super) fn give_back(&self, kept: Kept) {
+        self.lock().kept = Some(kept);
+    }
+
+    /// The same, after the exchange.
+    pub(super) fn take_back(&self) -> Option<Kept> {
+        self.lock().kept.take()
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

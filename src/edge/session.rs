@@ -1,13 +1,14 @@
 //! The client's connection during one request, as Pingora's proxy sees it.
 //!
 //! Pingora hands a request to an engine through a session that can say the body again and accepts
-//! the response. This one wraps what the request came on, and adds four things, whatever the
+//! the response. This one wraps what the request came on, and adds five things, whatever the
 //! framing:
 //!
 //! - the body it has read is kept whole and said again on every attempt, until the first byte of
 //!   an answer has gone out;
 //! - the response head may be held until the first body byte, or the end of an empty body;
 //! - waiting for the client to leave also ends when the engine has been silent for too long;
+//! - an answer that is discarded goes by without the client;
 //! - a write to a stream of HTTP/2 ends when the client has taken nothing of it for too long. On
 //!   HTTP/1 the connection sees to that.
 //!
@@ -41,57 +42,79 @@ type MessageReader = Box<dyn futures::Stream<Item = Result<Bytes>> + Unpin + Sen
 /// See the module's text.
 pub(super) struct ClientSession {
     /// `None` only while the session is being dropped.
-    inner: Option<ClientWire>,
+    kept: Option<Kept>,
     exchange: Arc<Exchange>,
     shutdown: ShutdownWatch,
-    intake: Intake,
     /// The longest time in which the client takes nothing, unless its connection sees to that.
     send_timeout: Option<Duration>,
-    body: SavedBody,
     /// The held head, and what came with it, of the attempt of this number.
     held: Vec<HttpTask>,
     held_of: u32,
     released: bool,
-    complete: bool,
 }
 
-impl ClientSession {
-    pub(super) fn new(
-        inner: ClientWire,
-        exchange: Arc<Exchange>,
-        shutdown: ShutdownWatch,
-        intake: Intake,
-        send_timeout: Option<Duration>,
-    ) -> Self {
+/// What stays of a request when Pingora has done with it.
+pub(super) struct Kept {
+    pub(super) wire: ClientWire,
+    /// Whether the response has been sent in full.
+    pub(super) complete: bool,
+    intake: Intake,
+    body: SavedBody,
+}
+
+impl Kept {
+    /// A request whose body has not been read.
+    pub(super) fn new(wire: ClientWire, intake: Intake) -> Self {
         Self {
-            inner: Some(inner),
-            exchange,
-            shutdown,
-            intake,
-            send_timeout,
-            body: SavedBody::default(),
-            held: Vec::new(),
-            held_of: 0,
-            released: false,
+            wire,
             complete: false,
+            intake,
+            body: SavedBody::default(),
         }
-    }
-
-    // The wrapped session is there from `new` to `drop`.
-    #[allow(clippy::expect_used)]
-    fn inner(&self) -> &ClientWire {
-        self.inner.as_ref().expect("held until dropped")
-    }
-
-    #[allow(clippy::expect_used)]
-    fn inner_mut(&mut self) -> &mut ClientWire {
-        self.inner.as_mut().expect("held until dropped")
     }
 
     /// Nobody needs the body again.
     fn let_go(&mut self) {
         self.body = SavedBody::Empty;
         self.intake.let_go();
+    }
+}
+
+impl ClientSession {
+    pub(super) fn new(
+        kept: Kept,
+        exchange: Arc<Exchange>,
+        shutdown: ShutdownWatch,
+        send_timeout: Option<Duration>,
+    ) -> Self {
+        Self {
+            kept: Some(kept),
+            exchange,
+            shutdown,
+            send_timeout,
+            held: Vec::new(),
+            held_of: 0,
+            released: false,
+        }
+    }
+
+    // All is there from `new` to `drop`.
+    #[allow(clippy::expect_used)]
+    fn kept(&self) -> &Kept {
+        self.kept.as_ref().expect("kept until dropped")
+    }
+
+    #[allow(clippy::expect_used)]
+    fn kept_mut(&mut self) -> &mut Kept {
+        self.kept.as_mut().expect("kept until dropped")
+    }
+
+    fn inner(&self) -> &ClientWire {
+        &self.kept().wire
+    }
+
+    fn inner_mut(&mut self) -> &mut ClientWire {
+        &mut self.kept_mut().wire
     }
 
     /// The head is about to go out: says that the connection closes after the answer, if so.
@@ -153,6 +176,18 @@ fn commits(task: &HttpTask) -> bool {
     }
 }
 
+/// Lets a part of an answer go by, and says whether that was its end.
+fn without_client(tasks: Vec<HttpTask>) -> Result<bool> {
+    let mut end = false;
+    for task in tasks {
+        end |= task.is_end();
+        if let HttpTask::Failed(error) = task {
+            return Err(error);
+        }
+    }
+    Ok(end)
+}
+
 /// How long the request's body is said to be.
 fn declared_length(request: &RequestHeader) -> Option<usize> {
     let value = request.headers.get(CONTENT_LENGTH)?;
@@ -165,8 +200,8 @@ fn is_interim(head: &ResponseHeader) -> bool {
 
 impl Drop for ClientSession {
     fn drop(&mut self) {
-        if let Some(inner) = self.inner.take() {
-            self.exchange.give_back(inner, self.complete);
+        if let Some(kept) = self.kept.take() {
+            self.exchange.give_back(kept);
         }
     }
 }
@@ -182,22 +217,19 @@ impl Session for ClientSession {
     }
 
     async fn read_body_bytes(&mut self) -> Result<Option<Bytes>> {
-        // Beside the intake, so not by `inner_mut`.
-        let data = match &mut self.inner {
-            Some(inner) => inner.read_body(&mut self.intake).await,
-            None => Ok(None),
-        };
-        let Ok(data) = data else {
-            self.let_go();
-            return data;
+        let kept = self.kept_mut();
+        let read = kept.wire.read_body(&mut kept.intake).await;
+        let Ok(data) = read else {
+            kept.let_go();
+            return read;
         };
         match &data {
             Some(data) if !data.is_empty() => {
-                let declared = declared_length(self.req_header());
-                self.body.push(data, declared);
+                let declared = declared_length(kept.wire.request());
+                kept.body.push(data, declared);
             }
             Some(_) => {}
-            None => self.body.end(),
+            None => kept.body.end(),
         }
         Ok(data)
     }
@@ -211,11 +243,11 @@ impl Session for ClientSession {
         if head.status == http::StatusCode::CONTINUE {
             // Leave of ours to send a body; an engine's goes another way.
             let declared = declared_length(self.req_header());
-            self.intake.foresee(declared.unwrap_or(0))?;
+            self.kept().intake.foresee(declared.unwrap_or(0))?;
         }
         if !is_interim(&head) {
             // An answer of our own, which no attempt follows.
-            self.let_go();
+            self.kept_mut().let_go();
             self.announce_close();
         }
         self.inner_mut().write_head(head).await
@@ -230,7 +262,7 @@ impl Session for ClientSession {
         let limit = self.send_timeout;
         let written = self.inner_mut().write_body(data, end);
         unless_stalled(limit, written).await?;
-        self.complete |= end;
+        self.kept_mut().complete |= end;
         Ok(())
     }
 
@@ -239,6 +271,9 @@ impl Session for ClientSession {
     }
 
     async fn response_duplex_vec(&mut self, mut tasks: Vec<HttpTask>) -> Result<bool> {
+        if self.exchange.is_discarding() {
+            return without_client(tasks);
+        }
         if self.req_header().version == Version::HTTP_10 {
             self.suit_http_1_0(&mut tasks);
         }
@@ -253,7 +288,7 @@ impl Session for ClientSession {
         });
         if progress {
             // No attempt can follow now.
-            self.let_go();
+            self.kept_mut().let_go();
         }
         if self.response_written().is_none() {
             self.announce_close();
@@ -272,7 +307,7 @@ impl Session for ClientSession {
             self.exchange.progressed();
         }
         let end = end?;
-        self.complete |= end;
+        self.kept_mut().complete |= end;
         Ok(end)
     }
 
@@ -318,11 +353,15 @@ impl Session for ClientSession {
     }
 
     async fn finish(&mut self) -> Result<()> {
+        if self.exchange.goes_on() {
+            // The answer is still to come.
+            return Ok(());
+        }
         self.inner_mut().finish().await
     }
 
     fn is_body_empty(&mut self) -> bool {
-        self.body.is_empty() && self.inner_mut().is_body_done()
+        self.kept().body.is_empty() && self.inner_mut().is_body_done()
     }
 
     async fn read_body_or_idle(&mut self, no_body_expected: bool) -> Result<Option<Bytes>> {
@@ -372,7 +411,7 @@ impl Session for ClientSession {
     }
 
     fn get_retry_buffer(&self) -> Option<Bytes> {
-        self.body.whole().cloned()
+        self.kept().body.whole().cloned()
     }
 
     async fn finish_custom(&mut self) -> Result<()> {

@@ -15,7 +15,7 @@ use pingora_proxy::Session;
 
 use super::Router;
 use super::authorize::{holds_one_of, is_authorized};
-use super::context::{Context, End, Forward};
+use super::context::{Afterwards, Context, End, Forward};
 use super::headers::{Forwarding, to_engines};
 use super::hop_by_hop;
 use super::local::Own;
@@ -209,6 +209,7 @@ impl Router {
             rewritten: renamed.map(|renamed| renamed.body),
             decided: None,
             running: None,
+            afterwards: Afterwards::Closed,
             again_fresh: false,
             connecting: None,
             first_event: None,

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 use super::Router;
 use super::connect::{EngineConnector, Way};
-use super::context::{Connecting, Context, Decided, End, Running};
+use super::context::{Afterwards, Connecting, Context, Decided, End, Running};
 use crate::api_error::ApiError;
 use crate::record::Backoff;
 use crate::retry::{Failure, Outcome};
@@ -98,6 +98,11 @@ impl Router {
         // acted; a request that must not be repeated keeps away from them.
         let upload = forward.length.is_some_and(|length| length >= LARGE_BODY);
         let fresh = fresh || upload || !forward.attempts.is_repeatable();
+        forward.afterwards = if fresh {
+            Afterwards::Closed
+        } else {
+            Afterwards::Pooled
+        };
         let mut peer = HttpPeer::new(address, false, String::new());
         // What is not for engines was removed once, for all attempts.
         peer.options.http_upstream_request_policy = HttpUpstreamRequestPolicy::preserve();

@@ -52,6 +52,8 @@ pub struct Context {
     /// Time spent waiting for an engine to come up.
     pub(super) held: Duration,
     pub(super) holds: Vec<Hold>,
+    /// The answer that comes is not for the client.
+    pub(super) is_discarding: bool,
 }
 
 /// A request that goes to an engine.
@@ -80,6 +82,8 @@ pub(super) struct Forward {
     pub(super) running: Option<Running>,
     /// Its connect, where that takes its time.
     pub(super) connecting: Option<Connecting>,
+    /// What becomes of the connection of the attempt.
+    pub(super) afterwards: Afterwards,
     /// The pooled connection was stale: the running attempt goes on, on a fresh one.
     pub(super) again_fresh: bool,
     /// The stream's first event, while it is looked at.
@@ -90,6 +94,14 @@ pub(super) struct Forward {
     pub(super) response_id: Option<ResponseId>,
     /// What is counted of the answer while it passes.
     pub(super) tally: Tally,
+}
+
+/// What becomes of a connection after its attempt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Afterwards {
+    /// It goes to the pool, if it is good for that.
+    Pooled,
+    Closed,
 }
 
 /// A connect that goes on.
@@ -179,6 +191,35 @@ impl End {
 }
 
 impl Context {
+    /// A request of which nothing is known but what came with it.
+    pub(super) fn new(
+        exchange: Arc<Exchange>,
+        plan: Arc<Plan>,
+        route: Arc<str>,
+        in_flight: Option<GaugeGuard>,
+    ) -> Self {
+        Self {
+            exchange,
+            plan,
+            _in_flight: in_flight,
+            request_id: String::new(),
+            trace: None,
+            route,
+            stream: false,
+            may_pin: false,
+            forward: None,
+            end: None,
+            stop: None,
+            upload: None,
+            attempts: SmallVec::new(),
+            backoff_total: Duration::ZERO,
+            backoffs: Vec::new(),
+            held: Duration::ZERO,
+            holds: Vec::new(),
+            is_discarding: false,
+        }
+    }
+
     /// The tokens the engine has told of.
     pub(super) fn usage(&self) -> Usage {
         let forward = self.forward.as_ref();

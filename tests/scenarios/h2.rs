@@ -239,8 +239,8 @@ async fn c11_h2_bodies_of_every_size_are_the_same_on_every_attempt() {
                 let case = format!("{size} bytes, declared {declared}, end apart {end_apart}");
                 let replies = [
                     rst_at(Point::Request),
-                    status(503),
                     fin_at(Point::Headers),
+                    status(503),
                     ok("good"),
                 ];
                 let engine = ScriptedEngine::start(replies).await;

@@ -60,6 +60,7 @@ mod pool;
 mod prefix_aware;
 mod quota;
 mod realtime;
+mod refused;
 mod reload;
 mod request_body;
 mod responses;

@@ -25,13 +25,8 @@ async fn session_with(request: &str) -> (ClientSession, Arc<Exchange>, DuplexStr
     let (_, shutdown) = watch::channel(false);
     let time = UploadTime::new(Duration::from_secs(60), NonZeroU32::new(1000));
     let intake = Intake::new(time, Share::new(Arc::default(), None));
-    let session = ClientSession::new(
-        ClientWire::H1(h1),
-        Arc::clone(&exchange),
-        shutdown,
-        intake,
-        None,
-    );
+    let kept = Kept::new(ClientWire::H1(h1), intake);
+    let session = ClientSession::new(kept, Arc::clone(&exchange), shutdown, None);
     (session, exchange, client)
 }
 
