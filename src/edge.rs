@@ -15,6 +15,7 @@
 //! - [`Exchange`] is what the wrapper and the proxy's hooks share while a request runs;
 //! - [`Edge`] is the application a listener serves.
 
+mod alarm;
 mod buffered;
 mod chunks;
 mod client_wire;

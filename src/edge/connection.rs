@@ -15,8 +15,9 @@ use pingora_core::protocols::l4::stream::Stream as L4Stream;
 use pingora_core::server::ShutdownWatch;
 use pingora_proxy::{HttpProxy, ProxyHttp};
 use tokio::io::AsyncWriteExt;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
+use super::alarm::Alarm;
 use super::buffered::{Buffered, Share};
 use super::client_wire::ClientWire;
 use super::closing::{LINGER, LINGER_BRIEFLY, asks_for_head, linger, to_wire};
@@ -161,9 +162,13 @@ where
 
     /// Serves HTTP/1 requests one after the other until the connection ends.
     async fn serve_h1(&self, mut h1: Box<H1>, client: Client, shutdown: &ShutdownWatch) {
+        let mut idle = Alarm::default();
         loop {
-            if h1.ahead().is_empty() && !self.await_more(h1.read_ahead(), shutdown).await {
-                return;
+            if h1.ahead().is_empty() {
+                let more = h1.read_ahead();
+                if !self.await_more(more, &mut idle, shutdown).await {
+                    return;
+                }
             }
             match self.read_head(&mut h1).await {
                 Ok(true) => {}
@@ -250,13 +255,15 @@ where
     async fn await_more(
         &self,
         read: impl Future<Output = std::io::Result<usize>>,
+        idle: &mut Alarm,
         shutdown: &ShutdownWatch,
     ) -> bool {
         let mut shutdown = shutdown.clone();
-        let limit = self.options.load().client_keepalive;
+        let limit = Instant::now() + self.options.load().client_keepalive;
         tokio::select! {
             biased;
-            read = timeout(limit, read) => matches!(read, Ok(Ok(n)) if n > 0),
+            read = read => matches!(read, Ok(n) if n > 0),
+            () = idle.at(limit) => false,
             _ = shutdown.wait_for(|down| *down) => false,
         }
     }
@@ -297,7 +304,10 @@ where
         };
         let mut early = BytesMut::new();
         let first = append(&mut stream, &mut early);
-        if !self.await_more(first, shutdown).await {
+        if !self
+            .await_more(first, &mut Alarm::default(), shutdown)
+            .await
+        {
             return None;
         }
         if options.h2c && self.is_h2(&mut stream, &mut early).await {

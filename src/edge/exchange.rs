@@ -2,6 +2,7 @@
 
 use std::any::Any;
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -9,6 +10,7 @@ use http::HeaderValue;
 use pingora_core::{Error, ErrorType};
 use tokio::time::Instant;
 
+use super::alarm::Alarm;
 use super::session::Kept;
 
 tokio::task_local! {
@@ -80,6 +82,8 @@ pub struct Exchange {
     hold_head: bool,
     received: Instant,
     state: Mutex<State>,
+    /// The answer that comes is read to its end, and not for the client.
+    discarding: AtomicBool,
 }
 
 #[derive(Default)]
@@ -91,8 +95,6 @@ struct State {
     taken: Option<Instant>,
     /// What Pingora's session is made of, once it has been dropped.
     kept: Option<Kept>,
-    /// The answer that comes is read to its end, and not for the client.
-    discarding: bool,
     /// What the proxy's hooks know of the request, where another pass over it follows.
     known: Option<Box<dyn Any + Send>>,
 }
@@ -108,6 +110,7 @@ impl Exchange {
             hold_head,
             received: Instant::now(),
             state: Mutex::default(),
+            discarding: AtomicBool::new(false),
         }
     }
 
@@ -156,9 +159,9 @@ impl Exchange {
     /// An attempt has sent its request head: what an earlier one left is void, and the engine's
     /// first-byte time runs.
     pub fn begin_attempt(&self) {
+        self.discarding.store(false, Ordering::Relaxed);
         let mut state = self.lock();
         state.attempt = state.attempt.wrapping_add(1);
-        state.discarding = false;
         state.deadline = self
             .patience
             .first_byte
@@ -189,11 +192,11 @@ impl Exchange {
     }
 
     /// Waits until the engine has been silent for too long; for ever where that has no limit.
-    pub(super) async fn silence(&self) -> Box<Error> {
+    pub(super) async fn silence(&self, alarm: &mut Alarm) -> Box<Error> {
         let deadline = self.lock().deadline;
         match deadline {
             Some((at, silence)) => {
-                tokio::time::sleep_until(at).await;
+                alarm.at(at).await;
                 silence.error()
             }
             None => std::future::pending().await,
@@ -209,14 +212,13 @@ impl Exchange {
     /// connection can carry another request, unless that takes too long: then it ends as one of a
     /// silent engine does.
     pub fn discard(&self) {
-        let mut state = self.lock();
-        state.discarding = true;
-        state.deadline = Some((Instant::now() + DISCARD_LIMIT, Silence::FirstByte));
+        self.discarding.store(true, Ordering::Relaxed);
+        self.lock().deadline = Some((Instant::now() + DISCARD_LIMIT, Silence::FirstByte));
     }
 
     /// Whether the answer that comes is not for the client.
     pub(super) fn is_discarding(&self) -> bool {
-        self.lock().discarding
+        self.discarding.load(Ordering::Relaxed)
     }
 
     /// Pingora has done with an answer that was discarded: another pass over the request follows,
@@ -227,9 +229,9 @@ impl Exchange {
 
     /// What is known of the request, on a further pass over it.
     pub fn known<T: 'static>(&self) -> Option<Box<T>> {
-        let mut state = self.lock();
-        state.discarding = false;
-        state.known.take()?.downcast().ok()
+        self.discarding.store(false, Ordering::Relaxed);
+        let known = self.lock().known.take();
+        known?.downcast().ok()
     }
 
     /// Whether another pass over the request follows.

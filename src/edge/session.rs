@@ -32,6 +32,7 @@ use pingora_core::{Error, ErrorSource, ErrorType, Result};
 use pingora_http::{RequestHeader, ResponseHeader};
 
 use super::Exchange;
+use super::alarm::Alarm;
 use super::client_wire::ClientWire;
 use super::intake::Intake;
 use super::saved_body::SavedBody;
@@ -51,6 +52,8 @@ pub(super) struct ClientSession {
     held: Vec<HttpTask>,
     held_of: u32,
     released: bool,
+    /// Goes off when the engine has been silent for too long.
+    silence: Alarm,
 }
 
 /// What stays of a request when Pingora has done with it.
@@ -95,6 +98,7 @@ impl ClientSession {
             held: Vec::new(),
             held_of: 0,
             released: false,
+            silence: Alarm::default(),
         }
     }
 
@@ -365,11 +369,19 @@ impl Session for ClientSession {
     }
 
     async fn read_body_or_idle(&mut self, no_body_expected: bool) -> Result<Option<Bytes>> {
-        let exchange = Arc::clone(&self.exchange);
+        let Self {
+            kept: Some(kept),
+            exchange,
+            silence,
+            ..
+        } = self
+        else {
+            return Ok(None);
+        };
         tokio::select! {
             biased;
-            event = self.inner_mut().body_or_departure(no_body_expected) => event,
-            error = exchange.silence() => Err(error),
+            event = kept.wire.body_or_departure(no_body_expected) => event,
+            error = exchange.silence(silence) => Err(error),
         }
     }
 
