@@ -17,6 +17,15 @@ use smallvec::SmallVec;
 
 use super::scratch::append;
 use crate::api_error::ApiError;
+use framing::Framing;
+use spelling::{has_any, is_token, trim_spaces};
+
+mod framing;
+mod spelling;
+
+pub use framing::BodyFraming;
+pub(super) use spelling::is_forbidden_in_value;
+pub(crate) use spelling::is_token_byte;
 
 /// The longest request line, in bytes.
 pub const MAX_REQUEST_LINE: usize = 16 * 1024;
@@ -34,15 +43,6 @@ pub(super) const METHODS: &str = "GET, HEAD, POST";
 const END: &[u8] = b"\r\n\r\n";
 
 static FINDER: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(END));
-
-/// How the body of a request is delimited.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum BodyFraming {
-    /// By its length; zero where there is no body.
-    Length(u64),
-    /// By chunks.
-    Chunked,
-}
 
 /// Reads until `buf` starts with a whole request head, and returns its length in bytes, the final
 /// empty line included.
@@ -266,130 +266,6 @@ fn split_field(line: &[u8]) -> Result<(&[u8], &[u8]), ApiError> {
         return Err(refuse());
     }
     Ok((name, trim_spaces(value)))
-}
-
-/// What the fields say of the message's length and of its host.
-#[derive(Default)]
-struct Framing {
-    length: Option<u64>,
-    chunked: bool,
-    hosts: usize,
-}
-
-impl Framing {
-    fn take(&mut self, name: &[u8], value: &[u8]) -> Result<(), ApiError> {
-        if name.eq_ignore_ascii_case(b"content-length") {
-            let length = one_length(value)?;
-            if self
-                .length
-                .replace(length)
-                .is_some_and(|before| before != length)
-            {
-                return Err(ApiError::invalid_request("Content-Length is given twice"));
-            }
-        } else if name.eq_ignore_ascii_case(b"transfer-encoding") {
-            if self.chunked || !value.eq_ignore_ascii_case(b"chunked") {
-                return Err(ApiError::invalid_request(
-                    "the only Transfer-Encoding accepted is `chunked`, once",
-                ));
-            }
-            self.chunked = true;
-        } else if name.eq_ignore_ascii_case(b"host") {
-            if value.is_empty() {
-                return Err(ApiError::invalid_request("the Host field is empty"));
-            }
-            self.hosts += 1;
-        }
-        Ok(())
-    }
-
-    fn check(&self, version: Minor) -> Result<BodyFraming, ApiError> {
-        if self.chunked && self.length.is_some() {
-            return Err(ApiError::invalid_request(
-                "Content-Length and Transfer-Encoding exclude each other",
-            ));
-        }
-        if self.chunked && version == Minor::Zero {
-            return Err(ApiError::invalid_request(
-                "HTTP/1.0 has no Transfer-Encoding",
-            ));
-        }
-        match (self.hosts, version) {
-            (1, _) | (0, Minor::Zero) => {}
-            (0, Minor::One) => return Err(ApiError::invalid_request("the Host field is missing")),
-            _ => return Err(ApiError::invalid_request("the Host field is given twice")),
-        }
-        Ok(match self.length {
-            _ if self.chunked => BodyFraming::Chunked,
-            Some(length) => BodyFraming::Length(length),
-            None => BodyFraming::Length(0),
-        })
-    }
-}
-
-/// The one length that a field, or a list of equal ones, declares.
-fn one_length(value: &[u8]) -> Result<u64, ApiError> {
-    let refuse = || ApiError::invalid_request("Content-Length is not one decimal number");
-    let mut lengths = value.split(|byte| *byte == b',').map(trim_spaces);
-    let first = lengths.next().ok_or_else(refuse)?;
-    if !first.iter().all(u8::is_ascii_digit) || lengths.any(|other| other != first) {
-        return Err(refuse());
-    }
-    let length = std::str::from_utf8(first)
-        .ok()
-        .and_then(|text| text.parse::<u64>().ok());
-    // Pingora keeps lengths in a signed word.
-    length
-        .filter(|length| i64::try_from(*length).is_ok())
-        .ok_or_else(refuse)
-}
-
-fn trim_spaces(value: &[u8]) -> &[u8] {
-    let start = value.iter().take_while(|byte| **byte == b' ').count();
-    let value = value.get(start..).unwrap_or_default();
-    let end = value.iter().rev().take_while(|byte| **byte == b' ').count();
-    value.get(..value.len() - end).unwrap_or_default()
-}
-
-pub(super) fn is_forbidden_in_value(byte: u8) -> bool {
-    (byte < b' ' && byte != b'\t') || byte == 0x7f
-}
-
-/// Whether this is a token: a method or a field's name.
-fn is_token(text: &[u8]) -> bool {
-    !text.is_empty() && !has_any(text, |byte| !is_token_byte(byte))
-}
-
-/// Whether it may stand in one.
-pub(crate) fn is_token_byte(byte: u8) -> bool {
-    TOKEN_BYTES.get(usize::from(byte)).is_some_and(|is| *is)
-}
-
-/// The bytes of a token, by RFC 9110 section 5.6.2.
-#[allow(
-    clippy::cast_possible_truncation,
-    clippy::indexing_slicing,
-    reason = "made by the compiler, for every byte there is"
-)]
-static TOKEN_BYTES: [bool; 256] = {
-    let mut table = [false; 256];
-    let mut byte = 0;
-    while byte < table.len() {
-        table[byte] = matches!(
-            byte as u8,
-            b'0'..=b'9' | b'A'..=b'Z' | b'a'..=b'z'
-                | b'!' | b'#' | b'$' | b'%' | b'&' | b'\'' | b'*' | b'+'
-                | b'-' | b'.' | b'^' | b'_' | b'`' | b'|' | b'~'
-        );
-        byte += 1;
-    }
-    table
-};
-
-/// Whether any byte is one of these. All are looked at, which several at a time is quicker than to
-/// stop at the first.
-fn has_any(bytes: &[u8], is_one: impl Fn(u8) -> bool) -> bool {
-    bytes.iter().fold(false, |any, byte| any | is_one(*byte))
 }
 
 fn bare_line_feed() -> ApiError {

@@ -176,3 +176,58 @@ proptest::proptest! {
         let _ = check_partial(&bytes);
     }
 }
+
+fn parsed(head: &str) -> Result<(RequestHeader, BodyFraming), u16> {
+    parse(&Bytes::copy_from_slice(head.as_bytes())).map_err(|error| error.status())
+}
+
+#[test]
+fn what_a_head_says_is_kept_as_it_was_written() {
+    let head = "POST /v1/x?a=%2F&b HTTP/1.1\r\nHost: e\r\nX-One:  a  b\t\r\nx-one:\r\n\
+                CONTENT-LENGTH: 7\r\n\r\n";
+    let (request, framing) = parsed(head).unwrap();
+    assert_eq!(framing, BodyFraming::Length(7));
+    assert_eq!(
+        (request.method.as_str(), request.version),
+        ("POST", Version::HTTP_11)
+    );
+    assert_eq!(request.raw_path(), b"/v1/x?a=%2F&b");
+    let ones: Vec<_> = request.headers.get_all("x-one").iter().collect();
+    assert_eq!(ones, ["a  b", ""]);
+    let mut wire = Vec::new();
+    request.header_to_h1_wire(&mut wire);
+    let mut lines: Vec<_> = std::str::from_utf8(&wire).unwrap().lines().collect();
+    lines.sort_unstable();
+    assert_eq!(
+        lines,
+        ["CONTENT-LENGTH: 7", "Host: e", "X-One: a  b", "x-one: "]
+    );
+}
+
+#[test]
+fn a_host_that_contradicts_the_target_is_refused() {
+    for (target, host, expected) in [
+        ("/", "e", Ok(())),
+        ("http://e/", "e", Ok(())),
+        ("http://e:1/", "e", Err(400)),
+        ("http://f/", "e", Err(400)),
+        ("http://a@e/", "a@e", Err(400)),
+        ("/", "a@e", Err(400)),
+    ] {
+        let head = format!("GET {target} HTTP/1.1\r\nHost: {host}\r\n\r\n");
+        assert_eq!(parsed(&head).map(|_| ()), expected, "{target} {host}");
+    }
+}
+
+proptest::proptest! {
+    #[test]
+    fn whatever_is_accepted_says_the_same_when_it_is_parsed(
+        head in "[A-Z]{1,4} /[!-~]{0,8} HTTP/1\\.[01]\r\n(Host: [a-z@:]{0,4}\r\n)?([A-Za-z-]{1,8}:[ -~\t]{0,8}\r\n){0,3}\r\n"
+    ) {
+        let bytes = Bytes::from(head);
+        let checked = check(&bytes);
+        if let Ok((_, framing)) = parse(&bytes) {
+            proptest::prop_assert_eq!(checked.ok(), Some(framing));
+        }
+    }
+}
