@@ -139,7 +139,7 @@ impl H1 {
         let written = async {
             self.wire.expect(left);
             if in_chunks {
-                self.wire.put(format_args!("{left:X}\r\n"));
+                self.wire.put_chunk_size(left);
             }
             for piece in pieces {
                 let part = piece.get(..left.min(piece.len())).unwrap_or_default();

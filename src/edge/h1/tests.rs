@@ -349,3 +349,14 @@ async fn between_requests_nothing_is_kept() {
     assert!(h1.next(None).await.unwrap());
     assert_eq!(h1.raw(), GET);
 }
+
+#[tokio::test]
+async fn the_size_of_a_chunk_is_written_as_it_is() {
+    let (mut h1, _client) = connection("").await;
+    let edges = (0..16).flat_map(|place| [1 << (4 * place), (1_usize << (4 * place)) - 1]);
+    for size in edges.chain([usize::MAX, 0xabc, 416]) {
+        h1.wire.unsent.clear();
+        h1.wire.put_chunk_size(size);
+        assert_eq!(h1.wire.unsent, format!("{size:X}\r\n"));
+    }
+}

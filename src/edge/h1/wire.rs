@@ -3,13 +3,12 @@
 //! A head and its body, or the size, the data and the end of a chunk, leave in one packet. A client
 //! that takes nothing of it for too long is given up.
 
-use std::fmt::Write as _;
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use bytes::{Buf as _, BytesMut};
+use bytes::{Buf as _, BufMut as _, BytesMut};
 use pingora_core::protocols::{Digest, Stream};
 use tokio::io::AsyncWrite;
 
@@ -25,6 +24,8 @@ const MAX_UNSENT: usize = 16 * 1024;
 
 /// What a chunk takes beside its data, and the last one behind it.
 const CHUNK_OVERHEAD: usize = 32;
+
+const HEX: [u8; 16] = *b"0123456789ABCDEF";
 
 /// See the module's text.
 pub(super) struct Wire {
@@ -120,10 +121,16 @@ impl Wire {
             .reserve((bytes + CHUNK_OVERHEAD).min(MAX_UNSENT));
     }
 
-    /// Writes a few characters, to be sent with what follows.
-    pub(super) fn put(&mut self, text: std::fmt::Arguments<'_>) {
-        // Writing to memory does not fail.
-        let _ = self.unsent.write_fmt(text);
+    /// Writes the line in front of a chunk, to be sent with it.
+    pub(super) fn put_chunk_size(&mut self, bytes: usize) {
+        // By hand: this is done for every event of a stream.
+        let digits = (usize::BITS - bytes.leading_zeros()).div_ceil(4).max(1);
+        for place in (0..digits).rev() {
+            let digit = bytes >> (4 * place) & 0xf;
+            self.unsent
+                .put_u8(HEX.get(digit).copied().unwrap_or_default());
+        }
+        self.unsent.put_slice(b"\r\n");
     }
 
     /// Sends `data` behind what was written, now or with what follows.
