@@ -21,7 +21,7 @@ use super::alarm::Alarm;
 use super::buffered::{Buffered, Share};
 use super::client_wire::ClientWire;
 use super::closing::{LINGER, LINGER_BRIEFLY, asks_for_head, linger, to_wire};
-use super::exchange::{Client, Exchange, Patience};
+use super::exchange::{Client, Exchange, Patience, Served};
 use super::flushed::Flushed;
 use super::h1::H1;
 use super::h2::H2;
@@ -144,6 +144,7 @@ where
             ClientWire::H2(_) => options.send_timeout,
         };
         let mut kept = Kept::new(wire, intake);
+        let _served = Served(Arc::clone(&exchange));
         loop {
             let (shared, closing) = (Arc::clone(&exchange), self.closing.clone());
             let wrapped = ClientSession::new(kept, shared, closing, send_timeout);

@@ -234,6 +234,13 @@ impl Exchange {
         known?.downcast().ok()
     }
 
+    /// Nobody passes over the request again. What is known of it knows this exchange, so neither
+    /// would ever end.
+    fn forget(&self) {
+        let known = self.lock().known.take();
+        drop(known);
+    }
+
     /// Whether another pass over the request follows.
     pub(super) fn goes_on(&self) -> bool {
         self.lock().known.is_some()
@@ -254,6 +261,16 @@ impl Exchange {
     }
 }
 
+/// Sees that an exchange ends, however those end that serve it.
+#[derive(Debug)]
+pub(super) struct Served(pub(super) Arc<Exchange>);
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        self.0.forget();
+    }
+}
+
 impl std::fmt::Debug for Exchange {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Exchange")
@@ -261,5 +278,21 @@ impl std::fmt::Debug for Exchange {
             .field("patience", &self.patience)
             .field("hold_head", &self.hold_head)
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_exchange_that_nobody_serves_any_more_ends_with_all_that_is_known_of_it() {
+        let exchange = Arc::new(Exchange::new(Client::default(), Patience::default(), true));
+        let (weak, served) = (Arc::downgrade(&exchange), Served(Arc::clone(&exchange)));
+        exchange.pass_on(Box::new(Arc::clone(&exchange)));
+        drop(exchange);
+        assert!(weak.upgrade().is_some_and(|exchange| exchange.goes_on()));
+        drop(served);
+        assert!(weak.upgrade().is_none());
     }
 }

@@ -98,6 +98,7 @@ impl H1 {
     async fn collect(&mut self, length: u64, intake: &mut Intake) -> Result<Bytes> {
         let length = usize::try_from(length).map_err(|_| malformed())?;
         let here = self.wire.take(length);
+        self.reading = Reading::Length((length - here.len()) as u64);
         intake.take_in(here.len())?;
         self.read += here.len();
         if here.len() == length {
