@@ -1,10 +1,33 @@
 //! Takes a request body in, read by read, and sees that it takes no more than it may.
 
+use std::pin::pin;
+use std::task::Poll;
+use std::time::Duration;
+
 use pingora_core::{Error, ErrorType, Result};
 use tokio::time::{Instant, timeout};
 
 use super::buffered::Share;
 use super::upload_time::UploadTime;
+
+/// How often others have a turn before a time that is over is believed.
+const TURNS: usize = 3;
+
+/// Waits for `read` for so long. What has come already is read in any case, also by those who have
+/// to bring it here: where the router itself was held up, time is over before they had their turn.
+async fn within<T>(limit: Duration, read: impl Future<Output = T>) -> Option<T> {
+    let mut read = pin!(read);
+    if let Ok(read) = timeout(limit, &mut read).await {
+        return Some(read);
+    }
+    for _ in 0..TURNS {
+        tokio::task::yield_now().await;
+        if let Poll::Ready(read) = futures::poll!(&mut read) {
+            return Some(read);
+        }
+    }
+    None
+}
 
 /// What the upload of one request has taken, whatever its framing.
 #[derive(Debug)]
@@ -28,8 +51,7 @@ impl Intake {
         size: impl FnOnce(&T) -> usize,
     ) -> Result<T> {
         let begun = Instant::now();
-        // What has come already is read in any case.
-        let Ok(read) = timeout(self.time.left(), read).await else {
+        let Some(read) = within(self.time.left(), read).await else {
             return Error::e_explain(ErrorType::ReadTimedout, "reading a request body");
         };
         let read = read?;
@@ -58,5 +80,37 @@ impl Intake {
     /// The body has been let go.
     pub(super) fn let_go(&mut self) {
         self.share.give_back();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::sync::mpsc;
+    use tokio::time::sleep;
+
+    use super::*;
+
+    const LIMIT: Duration = Duration::from_secs(3);
+
+    /// What is read within the limit of a client that sends something once this has gone by.
+    async fn read_after(gone_by: Duration) -> Option<u8> {
+        let (send, mut receive) = mpsc::channel(1);
+        // It comes by another task, as over HTTP/2, which finds its time over as well.
+        tokio::spawn(async move {
+            sleep(gone_by).await;
+            tokio::task::yield_now().await;
+            let _ = send.send(7).await;
+            std::future::pending::<()>().await;
+        });
+        within(LIMIT, receive.recv()).await.flatten()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_came_while_the_router_was_held_up_is_no_silence() {
+        let begun = Instant::now();
+        assert_eq!(read_after(LIMIT).await, Some(7));
+        assert_eq!(begun.elapsed(), LIMIT);
+        assert_eq!(read_after(LIMIT / 2).await, Some(7));
+        assert_eq!(read_after(LIMIT + Duration::from_millis(1)).await, None);
     }
 }
