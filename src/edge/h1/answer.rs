@@ -137,7 +137,7 @@ impl H1 {
         let in_chunks = self.writing == Writing::Chunked;
         self.sent += left;
         let written = async {
-            self.wire.expect(left);
+            self.wire.make_room(left);
             if in_chunks {
                 self.wire.put_chunk_size(left);
             }

@@ -90,7 +90,8 @@ impl Wire {
         .await
     }
 
-    /// Reads what has come, at most `most` bytes, straight into `body`; else as above.
+    /// Reads what has come, at most `most` bytes, straight into `body`, and returns how much it was;
+    /// nothing is the end of the stream. It may be dropped at any time, and nothing is lost.
     pub(super) async fn fill(&mut self, body: &mut BodyBuffer, most: usize) -> io::Result<usize> {
         std::future::poll_fn(|cx| {
             self.drain_before_read(cx)?;
@@ -115,8 +116,8 @@ impl Wire {
         .await
     }
 
-    /// Has room for so many bytes that are going to be written, as far as they are gathered.
-    pub(super) fn expect(&mut self, bytes: usize) {
+    /// Makes room for so many bytes that are going to be written, as far as they are gathered.
+    pub(super) fn make_room(&mut self, bytes: usize) {
         self.unsent
             .reserve((bytes + CHUNK_OVERHEAD).min(MAX_UNSENT));
     }
