@@ -138,16 +138,14 @@ async fn c38_of_a_body_of_50_mib_no_more_is_read_than_half_a_minute_brings() {
             .header("Content-Length", SIZE.to_string());
         let mut client = Client::connect(edge.addr()).await;
         client.send(head.head_bytes()).await;
-        let begun = tokio::time::Instant::now();
         assert_eq!(client.read_response().await.status, status);
         let mut sent = 0;
+        // All of it would take 40 s.
         while sent < SIZE && client.try_send(&piece).await.is_ok() {
             sent += piece.len();
             tokio::time::sleep(ms(25)).await;
         }
         assert!(sent < SIZE, "all of it was read");
-        let lasted = begun.elapsed();
-        assert!(lasted < secs(40), "{lasted:?}");
         let (_, surplus) = client.read_to_end().await;
         assert!(surplus.is_empty(), "{}", String::from_utf8_lossy(&surplus));
     }
