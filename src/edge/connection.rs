@@ -8,12 +8,11 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use async_trait::async_trait;
 use bytes::BytesMut;
-use pingora_core::apps::{HttpServerApp as _, ServerApp};
+use pingora_core::apps::{HttpServerApp, ServerApp};
 use pingora_core::protocols::Stream;
 use pingora_core::protocols::http::ServerSession;
 use pingora_core::protocols::l4::stream::Stream as L4Stream;
 use pingora_core::server::ShutdownWatch;
-use pingora_proxy::{HttpProxy, ProxyHttp};
 use tokio::io::AsyncWriteExt;
 use tokio::time::{Instant, timeout};
 
@@ -66,9 +65,9 @@ pub struct EdgeOptions {
 /// is logged with.
 pub type OnRefusal = Box<dyn Fn(&ApiError, Option<SocketAddr>) -> String + Send + Sync>;
 
-/// The application behind a public listener: reads requests and hands them to Pingora's proxy.
+/// The application behind a public listener: reads requests and hands them to a proxy of Pingora's.
 pub struct Edge<P> {
-    proxy: Arc<HttpProxy<P>>,
+    proxy: Arc<P>,
     quota: Arc<Quota>,
     buffered: Arc<Buffered>,
     options: ArcSwap<EdgeOptions>,
@@ -87,18 +86,17 @@ impl<P> std::fmt::Debug for Edge<P> {
 
 impl<P> Edge<P>
 where
-    P: ProxyHttp + Send + Sync + 'static,
-    P::CTX: Send + Sync,
+    P: HttpServerApp + Send + Sync + 'static,
 {
     /// Serves requests through `proxy`. Once `closing` is true, answers close their connection.
     pub fn new(
-        proxy: HttpProxy<P>,
+        proxy: Arc<P>,
         options: EdgeOptions,
         closing: ShutdownWatch,
         on_refusal: OnRefusal,
     ) -> Self {
         Self {
-            proxy: Arc::new(proxy),
+            proxy,
             quota: Arc::default(),
             buffered: Arc::default(),
             options: ArcSwap::from_pointee(options),
@@ -278,8 +276,7 @@ fn client_address(stream: &Stream) -> Option<SocketAddr> {
 #[async_trait]
 impl<P> ServerApp for Edge<P>
 where
-    P: ProxyHttp + Send + Sync + 'static,
-    P::CTX: Send + Sync,
+    P: HttpServerApp + Send + Sync + 'static,
 {
     async fn process_new(
         self: &Arc<Self>,

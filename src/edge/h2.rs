@@ -11,7 +11,6 @@ use pingora_core::apps::{HttpServerApp, HttpServerOptions, ReusedHttpStream};
 use pingora_core::protocols::http::ServerSession;
 use pingora_core::server::ShutdownWatch;
 use pingora_http::ResponseHeader;
-use pingora_proxy::ProxyHttp;
 use tokio::time::timeout;
 
 use super::client_wire::ClientWire;
@@ -77,8 +76,7 @@ impl<P> H2<P> {
 
 impl<P> H2<P>
 where
-    P: ProxyHttp + Send + Sync + 'static,
-    P::CTX: Send + Sync,
+    P: HttpServerApp + Send + Sync + 'static,
 {
     async fn refuse_connect(&self, mut session: ServerSession) -> Result<()> {
         let refusal = ApiError::method_not_allowed("CONNECT", METHODS);
@@ -96,8 +94,7 @@ where
 #[async_trait]
 impl<P> HttpServerApp for H2<P>
 where
-    P: ProxyHttp + Send + Sync + 'static,
-    P::CTX: Send + Sync,
+    P: HttpServerApp + Send + Sync + 'static,
 {
     async fn process_new_http(
         self: &Arc<Self>,
