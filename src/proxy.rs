@@ -21,6 +21,7 @@ mod context;
 mod denial;
 mod dial;
 mod discard;
+mod engine_socket;
 mod first_event;
 mod headers;
 mod hold;
@@ -67,6 +68,7 @@ use crate::retry::Outcome;
 use crate::traces::Tracer;
 
 pub use account::{Books, on_refusal};
+pub use connect::EngineConnections;
 pub use context::Context;
 use context::End;
 use denial::Denial;

@@ -1,5 +1,6 @@
 //! From settings to a running router: listeners, services, and the way down.
 
+mod assembly;
 mod drain;
 mod exporting;
 mod handover;
@@ -26,6 +27,7 @@ use crate::traces::CollectorError;
 
 use exporting::Exporting;
 
+pub use assembly::Proxy;
 pub use drain::Drain;
 pub use handover::{Handover, Inherited};
 pub use listener::Listener;
@@ -70,6 +72,9 @@ pub enum ServeError {
     /// There is no way to the collector of spans.
     #[error("otel_endpoint: {0}")]
     Collector(#[from] CollectorError),
+    /// Pingora's proxy could not be made.
+    #[error("cannot begin over the loopback interface: {0}")]
+    Assembly(io::Error),
     /// The thread that sends spans could not be started.
     #[error("traces: {0}")]
     Exporting(io::Error),

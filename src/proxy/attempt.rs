@@ -10,7 +10,7 @@ use pingora_proxy::Session;
 use tokio::time::Instant;
 
 use super::Router;
-use super::connect::{EngineConnector, Way};
+use super::connect::{EngineConnector, Way, protocol};
 use super::context::{Afterwards, Connecting, Context, Decided, End, Running};
 use crate::api_error::ApiError;
 use crate::record::Backoff;
@@ -106,6 +106,7 @@ impl Router {
         let mut peer = HttpPeer::new(address, false, String::new());
         // What is not for engines was removed once, for all attempts.
         peer.options.http_upstream_request_policy = HttpUpstreamRequestPolicy::preserve();
+        peer.options.alpn = protocol();
         // Engines share no connections, even where two of them have one address.
         peer.group_key = key;
         peer.options.idle_timeout = Some(ctx.plan.engine_keepalive);

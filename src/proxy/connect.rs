@@ -6,18 +6,71 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use pingora_core::connectors::http::custom::{Connection, Connector};
 use pingora_core::connectors::l4::Connect;
+use pingora_core::protocols::ALPN;
 use pingora_core::protocols::l4::socket::SocketAddr;
 use pingora_core::protocols::l4::stream::Stream;
 use pingora_core::protocols::l4::virt::VirtualSocketStream;
+use pingora_core::protocols::tls::CustomALPN;
+use pingora_core::upstreams::peer::Peer as Upstream;
 use pingora_core::{Error, ErrorType, Result};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout};
 
 use super::dial::Dial;
+use super::engine_socket::EngineSocket;
 use super::upload::UploadSocket;
 use crate::engines::Engine;
 use crate::keep_alive::{Peer, keep_alive};
+
+/// Makes the connections to engines: Pingora speaks HTTP/1.1 on them and pools them as it does its
+/// own.
+#[derive(Debug)]
+pub struct EngineConnections;
+
+/// Not a protocol that is spoken: by it Pingora knows the peers whose connections are ours, and
+/// asks for one where its pool has none.
+const PROTOCOL: &[u8] = b"engine";
+
+/// What a peer says for its connections to be ours.
+pub(super) fn protocol() -> ALPN {
+    ALPN::Custom(CustomALPN::new(PROTOCOL.to_vec()))
+}
+
+#[async_trait]
+impl Connector for EngineConnections {
+    // That is for other protocols than HTTP/1.1, so none is ever made.
+    type Session = ();
+
+    async fn get_http_session<P: Upstream + Send + Sync + 'static>(
+        &self,
+        peer: &P,
+    ) -> Result<(Connection<()>, bool)> {
+        let options = peer.get_peer_options();
+        let Some(connector) = options.and_then(|options| options.custom_l4.as_ref()) else {
+            return Err(Error::new_in(ErrorType::InternalError));
+        };
+        let stream = connector.connect(peer.address()).await?;
+        let stream = Box::new(EngineSocket::new(stream));
+        Ok((Connection::Stream(stream), false))
+    }
+
+    async fn reused_http_session<P: Upstream + Send + Sync + 'static>(
+        &self,
+        _peer: &P,
+    ) -> Option<()> {
+        None
+    }
+
+    async fn release_http_session<P: Upstream + Send + Sync + 'static>(
+        &self,
+        (): (),
+        _peer: &P,
+        _idle_timeout: Option<Duration>,
+    ) {
+    }
+}
 
 /// Opens a connection to one engine for one attempt.
 ///
@@ -107,6 +160,7 @@ impl Connect for EngineConnector {
 
 async fn open(address: net::SocketAddr) -> io::Result<TcpStream> {
     let stream = TcpStream::connect(address).await?;
+    stream.set_nodelay(true)?;
     keep_alive(&stream, Peer::Engine, address);
     Ok(stream)
 }

@@ -6,12 +6,13 @@ use arc_swap::ArcSwap;
 use http::header::InvalidHeaderValue;
 use tokio::sync::watch;
 
+use super::assembly::Proxy;
 use super::{Duties, Search};
 use crate::config::{Secret, Settings};
 use crate::edge::{Edge, EdgeOptions, Patience};
 use crate::engines::{Catalog, EngineKey, Fleet, Policy};
 use crate::metrics::Metrics;
-use crate::proxy::{Plan, Router};
+use crate::proxy::Plan;
 use crate::status::Status;
 
 /// The parts of a running router that follow the settings.
@@ -26,7 +27,7 @@ pub struct Live {
     pub(super) catalog: Arc<Catalog>,
     pub(super) key: Arc<EngineKey>,
     pub(super) plan: Arc<ArcSwap<Plan>>,
-    pub(super) edge: Arc<Edge<Router>>,
+    pub(super) edge: Arc<Edge<Proxy>>,
     pub(super) duties: watch::Sender<Arc<Duties>>,
     pub(super) config: Arc<ArcSwap<String>>,
     pub(super) metrics: Metrics,

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use tokio::sync::watch;
 
+use super::assembly::{self, Proxy};
 use super::live::edge_options;
 use super::{ASK_LIMIT, Drain, Duties, Live, Search, ServeError, Upkeep, pingora_conf};
 use crate::access_log::AccessLog;
@@ -24,7 +25,7 @@ use crate::traces::{self, Outlet, Tracer};
 #[derive(Debug)]
 pub struct Parts {
     /// The public port's application.
-    pub edge: Arc<Edge<Router>>,
+    pub edge: Arc<Edge<Proxy>>,
     /// The admin port's application.
     pub admin: Admin,
     /// What goes on behind requests.
@@ -39,7 +40,8 @@ impl Parts {
     /// Builds a router; `drain` tells it to stop.
     ///
     /// # Errors
-    /// The engine key cannot be sent, or metrics cannot be registered.
+    /// The engine key cannot be sent, metrics cannot be registered, or there is no loopback
+    /// interface, which Pingora needs to begin with.
     pub fn new(settings: &Settings, drain: &Drain) -> Result<Self, ServeError> {
         Self::built(settings, drain, true)
     }
@@ -103,7 +105,8 @@ impl Parts {
             books,
             tracer,
         );
-        let proxy = pingora_proxy::http_proxy(&Arc::new(pingora_conf(settings)), router);
+        let proxy =
+            assembly::proxy(pingora_conf(settings), router).map_err(ServeError::Assembly)?;
         let edge = Edge::new(
             proxy,
             edge_options(settings),
@@ -152,7 +155,7 @@ impl Parts {
 }
 
 /// Has the request bodies that are kept told of, and their bound.
-fn tell_of_bodies(metrics: &Metrics, edge: &Arc<Edge<Router>>) -> Result<(), ServeError> {
+fn tell_of_bodies(metrics: &Metrics, edge: &Arc<Edge<Proxy>>) -> Result<(), ServeError> {
     metrics.pull(names::BUFFERED_BODIES, {
         let buffered = edge.buffered();
         move || buffered.bytes() as u64
